@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Iterable
 
 _WORDS = frozenset(
     """auto bool break case char complex const continue default do double else enum extern false float for goto half if
@@ -17,10 +18,12 @@ _WORDS = frozenset(
 class Names:
     """Hands out one identifier for each name, never the same twice; none has a dot, as `x.turned` of schedules has."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: Iterable[str] = ()) -> None:
         self._taken: set[str] = set()
         self._names: dict[str, str] = {}
         self._counts: dict[str, int] = {}
+        for name in first:
+            self.of(name)
 
     def copy(self) -> Names:
         """Names that avoid all identifiers that these have handed out."""

@@ -26,18 +26,19 @@ CUTS = 16  # the most cuts, of all loops together
 Places = Mapping[int, Sequence[tuple[str, Shape]]]  # by the loops around its Store, each output with its index
 
 
-def lower(graph: Graph, name: str, strided: Mapping[str, str] | None = None) -> Kernel:
+def lower(graph: Graph, name: str, strided: Mapping[str, str] | None = None, names: Names | None = None) -> Kernel:
     """The kernel of a group, in serial loops; UnsupportedError says why there is none.
 
-    `strided` gives Inputs by name another layout than "packed": "inner" or "strided", as `Buffer.layout` has them."""
-    for size, value in unbound(graph).items():
+    `strided` gives Inputs by name another layout than "packed": "inner" or "strided", as `Buffer.layout` has them;
+    `names`: those of a program, in which a value is the same buffer of each kernel, and others may bind its sizes."""
+    for size, value in unbound(graph).items() if names is None else ():
         raise UnsupportedError(f"the size {size} of {value} does not follow from the shapes of the inputs")
-    names, buffers = Names(), []
+    names, buffers = names or Names(), []
     for role, values in ((Role.INPUT, [node.output for node in graph.inputs]), (Role.OUTPUT, list(graph.outputs))):
         for value in values:
             node = graph[value]
             stem = f"{value}_out" if role is Role.OUTPUT and isinstance(node.kind, Input) else value
-            buffers.append(Buffer(names.fresh(stem), node.dtype, node.shape, role, value))
+            buffers.append(Buffer(names.of(stem), node.dtype, node.shape, role, value))
     binding = plan([node.shape for node in graph.inputs])
     bodies = lower_scatter(graph, names, buffers) or (lower_outputs(graph, names, buffers),)
     kernel = Kernel(name, tuple(buffers), binding, tuple(map(Launch, bodies)), guards(graph))

@@ -14,6 +14,7 @@ from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir import walk
 from noyau.ir.dims import Dim, DimLike, DimOp, Shape, maximum, product, strides_of
+from noyau.ir.sizes import Binding, plan
 from noyau.ir.walk import rewrite, substitute
 
 Statements = tuple[ir.Statement, ...]
@@ -345,6 +346,32 @@ def where(case: ir.Condition, launches: Iterable[ir.Launch]) -> list[ir.Launch]:
     """Launches restricted to a condition."""
     cases = [(each, ir.all_of((case, each.when or True))) for each in launches]
     return [replace(each, when=ir.when(both)) for each, both in cases if both is not False]
+
+
+def in_turn(
+    name: str, kernels: Sequence[ir.Kernel], ends: Sequence[ir.Buffer], shape_of: Callable[[str], Shape]
+) -> ir.Kernel | None:
+    """The launches of kernels as those of one, with these inputs and outputs; the rest of what they make is scratch.
+    `shape_of`: of a source, in the sizes of the inputs. None where a name is that of two sizes or buffers."""
+    inputs, own = [each for each in ends if each.role is ir.Role.INPUT], {each.source for each in ends}
+    passed = [b for each in kernels for b in each.buffers if b.role is not ir.Role.INPUT and b.source not in own]
+    bindings = {each.size: each for each in plan([each.shape for each in inputs])}
+    sizes, known = {size: Dim.of(size) for size in bindings}, frozenset(bindings)
+    place, extent = next(((at, each.shape[0]) for at, each in enumerate(inputs) if each.shape), (0, Dim.of(0)))
+    for kernel in kernels:
+        values = dict[str, Dim]()
+        for each in kernel.binding:
+            shape = shape_of(kernel.buffers[each.input].source)
+            if each.axis < len(shape):
+                values[each.size] = value = (shape[each.axis] - each.offset.replace(values)) // each.factor
+                bindings.setdefault(each.size, Binding(each.size, place, 0, extent - value, 1))
+                if sizes.setdefault(each.size, value) != value or not value.names <= known:
+                    return None
+    buffers = (*ends, *(replace(each, role=ir.Role.SCRATCH) for each in passed))
+    launches = tuple(launch for each in kernels for launch in each.launches)
+    checks = tuple(guard for each in kernels for guard in each.guards)
+    is_named = len({each.name for each in buffers}) == len(buffers)
+    return ir.Kernel(name, buffers, tuple(bindings.values()), launches, checks) if is_named else None
 
 
 def either(condition: ir.Expr, this: Statements, other: Statements) -> Statements:

@@ -62,11 +62,13 @@ typedef struct {
     int32_t item, scalar;
 } result_end;
 
-/* `made_apart`: from so many bytes on, a result is allocated by Python. */
+/* `constants`: a tuple of the last arguments, which no caller passes. `made_apart`: from so many bytes on, a result is
+   allocated by Python. */
 typedef struct {
     const noyau_kernel *kernel;
     const argument_end *arguments;
     const result_end *results;
+    py *constants;
     int64_t dims, most_dims, made_apart;
 } fast_call;
 

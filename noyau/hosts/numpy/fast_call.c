@@ -74,7 +74,7 @@ static int apart(py *left, int32_t left_item, py *right, int32_t right_item) {
 
 /* Whether result `at` of `out` shares no memory with an argument, nor with a result before it. */
 static int is_apart(const fast_call *call, py *given, py *const *out, int32_t at) {
-    for (int32_t k = 0; k < call->kernel->inputs; k++) {
+    for (int32_t k = 0; k < (int32_t)python.tuple_size(given); k++) {
         py *other = python.tuple_item(given, k);
         if (type_of(other) != python.ndarray) continue;
         if (!apart(out[at], call->results[at].item, other, call->arguments[k].item)) return 0;
@@ -96,25 +96,45 @@ static py *failure(py *self, int32_t status) {
     return NULL;
 }
 
-static int32_t run_kernel(const noyau_kernel *kernel, void **buffers, const int64_t *sizes) {
+/* Allocates a result of a shape for a fast call, and gives the address of its cells. */
+typedef py *maker(py *self, const fast_call *call, const result_end *end, int32_t rank, const int64_t *dims,
+                  void **data);
+
+/* An array for scratch of more than is kept from call to call, in memory that was used before; NULL where there is none,
+   or where no more than that is needed. */
+static py *large_scratch(py *self, const fast_call *call, maker *make, const int64_t *sizes, void **data) {
+    const noyau_kernel *kernel = call->kernel;
+    int64_t bytes[kernel->scratch + 1];
+    const int64_t total = kernel->scratch ? scratch_of(kernel, sizes, bytes) : 0;
+    if (total <= SPARE_BYTES || !kernel->outputs) return NULL;
+    const int64_t cells = (total + LINE) / call->results[0].item + 1;
+    py *made = make(self, call, &call->results[0], 1, &cells, data);
+    if (!made) return python.error_clear(), NULL;
+    *data = (void *)(((uintptr_t)*data + LINE - 1) / LINE * LINE);
+    return made;
+}
+
+static int32_t run_kernel(const noyau_kernel *kernel, void **buffers, const int64_t *sizes, void *memory) {
     noyau_call call = {buffers, sizes, 0};
     double bytes = 0;
     for (int32_t launch = 0; launch < kernel->launches; launch++)
         bytes += (double)kernel->extent(sizes, launch) * (double)kernel->item_bytes(sizes, launch);
     void *state = bytes >= SHARED_BYTES ? python.threads_allow() : NULL; /* less work keeps the interpreter's lock */
-    const int32_t status = noyau_run(kernel, &call, buffers + kernel->inputs + kernel->outputs);
+    const int32_t status = noyau_run(kernel, &call, buffers + kernel->inputs + kernel->outputs, memory);
     if (state) python.threads_return(state);
     return status;
 }
 
 static py *marker; /* while a profiler records: opens a span of time, which ends when the object is dropped */
 
-static int32_t run_marked(py *self, const noyau_kernel *kernel, void **buffers, const int64_t *sizes) {
-    if (!marker) return run_kernel(kernel, buffers, sizes);
-    py *span = python.call(marker, python.tuple_item(self, NAME), NULL);
-    if (!span) python.error_clear();
-    const int32_t status = run_kernel(kernel, buffers, sizes);
+static int32_t run_marked(py *self, const fast_call *call, maker *make, void **buffers, const int64_t *sizes) {
+    void *memory = NULL;
+    py *scratch = large_scratch(self, call, make, sizes, &memory);
+    py *span = marker ? python.call(marker, python.tuple_item(self, NAME), NULL) : NULL;
+    if (marker && !span) python.error_clear();
+    const int32_t status = run_kernel(call->kernel, buffers, sizes, memory);
     if (span) python.drop(span);
+    if (scratch) python.drop(scratch);
     return status;
 }
 
@@ -137,10 +157,6 @@ static py *packed(const fast_call *call, py **results) {
     return made;
 }
 
-/* Allocates a result of a shape for a fast call, and gives the address of its cells. */
-typedef py *maker(py *self, const fast_call *call, const result_end *end, int32_t rank, const int64_t *dims,
-                  void **data);
-
 /* Allocates the results, runs the kernel, and returns them. */
 static py *into_new(py *self, const fast_call *call, maker *make, void **buffers, const int64_t *sizes) {
     const noyau_kernel *kernel = call->kernel;
@@ -153,7 +169,7 @@ static py *into_new(py *self, const fast_call *call, maker *make, void **buffers
         results[made] = make(self, call, &call->results[made], kernel->ranks[at], dims, &buffers[at]);
         if (!results[made]) break;
     }
-    const int32_t status = made == kernel->outputs ? run_marked(self, kernel, buffers, sizes) : NOYAU_OK;
+    const int32_t status = made == kernel->outputs ? run_marked(self, call, make, buffers, sizes) : NOYAU_OK;
     if (made == kernel->outputs && status == NOYAU_OK) return packed(call, results);
     for (int32_t k = 0; k < made; k++) python.drop(results[k]);
     return status == NOYAU_OK ? NULL : failure(self, status);
@@ -174,7 +190,7 @@ static py *into_given(py *self, const fast_call *call, py *given, py *out, void 
         if (right) buffers[kernel->inputs + k] = ((array_fields *)inside(results[k]))->data;
     }
     if (right) {
-        const int32_t status = run_kernel(kernel, buffers, sizes);
+        const int32_t status = run_marked(self, call, make_array, buffers, sizes);
         return status == NOYAU_OK ? returned(out) : failure(self, status);
     }
     py *made = into_new(self, call, make_array, buffers, sizes), *three = made ? python.tuple_new(3) : NULL;
@@ -204,15 +220,16 @@ static py *called(py *self, py *given, py *out, reader *read, maker *make) {
     const fast_call *call = python.long_address(python.tuple_item(self, FAST_CALL));
     const noyau_kernel *kernel = call->kernel;
     py *miss = python.tuple_item(self, MISS);
-    const int32_t inputs = kernel->inputs;
-    if (type_of(given) != python.tuple || python.tuple_size(given) != inputs) return returned(miss);
+    const int32_t inputs = kernel->inputs, own = inputs - (int32_t)python.tuple_size(call->constants);
+    if (type_of(given) != python.tuple || python.tuple_size(given) != own) return returned(miss);
     void *buffers[inputs + kernel->outputs + kernel->scratch + 1];
     int64_t dims[call->dims + 1], sizes[kernel->sizes + 1], *next = dims;
     const int64_t *shapes[inputs + 1];
     _Alignas(SLOT) unsigned char slots[inputs + 1][SLOT];
     for (int32_t k = 0; k < inputs; k++) {
         const argument_end *end = &call->arguments[k];
-        if (!read_argument(read, end, python.tuple_item(given, k), &buffers[k], slots[k], next)) return returned(miss);
+        py *object = k < own ? python.tuple_item(given, k) : python.tuple_item(call->constants, k - own);
+        if (!read_argument(read, end, object, &buffers[k], slots[k], next)) return returned(miss);
         shapes[k] = next;
         next += 2 * end->rank;
     }

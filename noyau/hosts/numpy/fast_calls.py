@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from noyau.compiler.lowering.input_layouts import PACKED, Layout, Order, layout_of
-from noyau.dtypes import DType
+from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, InputError, OutsideError
 from noyau.hosts.numpy.c_library import Library, library
 from noyau.toolchain.c.library import Native
@@ -258,18 +258,27 @@ class FastCall(LibraryCall):
     """A kernel of a built library as `fast_call(arguments, out=None)`: from a tuple of arguments to a result, or to a
     tuple of several; MISS where the values do not fit `arguments`, or the kernel refuses their sizes.
 
-    `scalars`: which results are NumPy scalars. `call` is the same function without a frame of Python, `out` by
-    position. With `out`, an array or a tuple of them, of exactly the dtypes and shapes, results are written there, and
-    `out` is returned. Where an array of it is not packed, the kernel writes to memory of its own, which is then copied.
+    `scalars`: which results are NumPy scalars; `constants`: the last arguments, which no caller passes. `call` is the
+    same function without a frame of Python, `out` by position. With `out`, an array or a tuple of them, of exactly the
+    dtypes and shapes, results are written there, and `out` is returned. Where an array of it is not packed, the kernel
+    writes to memory of its own, which is then copied.
 
     A call raises InputError where `out` does not fit, shares memory with an argument or may not be written,
     OutsideError where an index is out of bounds; MemoryError; CheckError for a status without a meaning. Construction
     raises BuildError where the library cannot be loaded, CheckError where the kernel has other arguments or results."""
 
     def __init__(
-        self, path: Path, symbol: str, arguments: Sequence[Argument], scalars: Sequence[bool] = (), name: str = ""
+        self,
+        path: Path,
+        symbol: str,
+        arguments: Sequence[Argument],
+        scalars: Sequence[bool] = (),
+        name: str = "",
+        constants: Sequence[np.ndarray] = (),
     ) -> None:
-        super().__init__(path, symbol, arguments, name, len(scalars))
+        self.constants = tuple(np.require(each, requirements=["C", "A"]) for each in constants)
+        fixed = [Argument(dtype, each.ndim) for each in self.constants if (dtype := from_numpy(each.dtype))]
+        super().__init__(path, symbol, [*arguments, *fixed], name, len(scalars))
         self.scalars = tuple(scalars) or (False,) * self.native.outputs
         c_library = library()
         reads = c_library if c_library is not None and c_library.fast_calls else None
@@ -300,7 +309,7 @@ class FastCallEnds(ctypes.Structure):
     """`fast_call` of arguments.c."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("kernel", "arguments", "results")),
+        *((name, ctypes.c_void_p) for name in ("kernel", "arguments", "results", "constants")),
         *((name, ctypes.c_int64) for name in ("dims", "most_dims", "made_apart")),
     )
 
@@ -309,24 +318,25 @@ def in_c(fast_call: FastCall, library: Library) -> Callable[..., Any]:
     """The function in C of a fast call."""
     pairs = zip(fast_call.results, fast_call.scalars, strict=True)
     results = [ResultEnd(id(dtype.numpy), dtype.bytes, scalar) for dtype, scalar in pairs]
-    ends, alive = ends_of(fast_call.path, fast_call.symbol, fast_call.native, fast_call.arguments, results)
+    ends, alive = ends_of(fast_call, results, fast_call.constants)
     alive.append([dtype.numpy for dtype in fast_call.results])
     state = (ctypes.addressof(ends), MISS, empty, partial(write, fast_call.called), failures(fast_call.called), alive)
     return library.fast_call(state)
 
 
 def ends_of(
-    path: Path, symbol: str, native: Native, arguments: Sequence[Argument], results: Sequence[ResultEnd]
+    fast_call: LibraryCall, results: Sequence[ResultEnd], constants: tuple[np.ndarray, ...] = ()
 ) -> tuple[FastCallEnds, list[Any]]:
     """The description of a kernel for the compiled call, and the objects that must live as long as the description."""
-    alive, kernel = list[Any](), ctypes.CDLL(str(path))
+    native, arguments = fast_call.native, fast_call.arguments
+    alive, kernel = list[Any](), ctypes.CDLL(str(fast_call.path))
     argument_ends = (ArgumentEnd * max(1, len(arguments)))(*(_argument(end, alive) for end in arguments))
     ends = (argument_ends, (ResultEnd * max(1, len(results)))(*results))
     dims = sum(2 * end.rank for end in arguments)
     most = max(native.ranks[native.inputs :], default=0)
-    address = ctypes.addressof(ctypes.c_char.in_dll(kernel, symbol))
-    fast_call_ends = FastCallEnds(address, *(ctypes.addressof(each) for each in ends), dims, most, LEAST_BYTES)
-    return fast_call_ends, [*alive, fast_call_ends, *ends, kernel]
+    addresses = (ctypes.addressof(each) for each in (ctypes.c_char.in_dll(kernel, fast_call.symbol), *ends))
+    fast_call_ends = FastCallEnds(*addresses, id(constants), dims, most, LEAST_BYTES)
+    return fast_call_ends, [*alive, fast_call_ends, *ends, kernel, constants]
 
 
 def failures(name: str) -> tuple[tuple[type[Exception], str], ...]:
@@ -339,7 +349,7 @@ def in_python(fast_call: FastCall) -> Callable[..., Any]:
     call = partial(call_kernel, fast_call.native, fast_call.arguments, fast_call.scalars)
 
     def called(arguments: tuple[Any, ...], out: Any = None) -> Any:
-        result = call(arguments)
+        result = call((*arguments, *fast_call.constants) if type(arguments) is tuple else arguments)
         if result is None:
             return MISS
         return result if out is None else write(fast_call.called, result, out, arguments)

@@ -219,17 +219,25 @@ static int32_t run_launches(const noyau_kernel *kernel, noyau_call *call) {
     return status;
 }
 
-static int32_t run_with_scratch(const noyau_kernel *kernel, noyau_call *call, void **scratch) {
-    int64_t bytes[kernel->scratch + 1], total = 0;
+/* The bytes of each scratch buffer, and of all in whole lines; -1 where these are too many. */
+static int64_t scratch_of(const noyau_kernel *kernel, const int64_t *sizes, int64_t *bytes) {
+    int64_t total = 0;
     for (int32_t i = 0; i < kernel->scratch; i++) {
-        bytes[i] = kernel->scratch_bytes(call->sizes, i);
-        if (bytes[i] < 0 || bytes[i] > INT64_MAX / 2 - total - 2 * LINE) return NOYAU_OUT_OF_MEMORY;
+        bytes[i] = kernel->scratch_bytes(sizes, i);
+        if (bytes[i] < 0 || bytes[i] > INT64_MAX / 2 - total - 2 * LINE) return -1;
         total += (bytes[i] + LINE - 1) / LINE * LINE;
     }
+    return total;
+}
+
+static int32_t run_with_scratch(const noyau_kernel *kernel, noyau_call *call, void **scratch, unsigned char *memory) {
+    int64_t bytes[kernel->scratch + 1];
+    const int64_t total = scratch_of(kernel, call->sizes, bytes);
+    if (total < 0) return NOYAU_OUT_OF_MEMORY;
     _Alignas(LINE) unsigned char small[STACK_SCRATCH];
-    block_head *block = total > STACK_SCRATCH ? take_block(total) : NULL;
-    if (total > STACK_SCRATCH && !block) return NOYAU_OUT_OF_MEMORY;
-    unsigned char *next = block ? (unsigned char *)(block + 1) : small;
+    block_head *block = !memory && total > STACK_SCRATCH ? take_block(total) : NULL;
+    if (!memory && total > STACK_SCRATCH && !block) return NOYAU_OUT_OF_MEMORY;
+    unsigned char *next = memory ? memory : block ? (unsigned char *)(block + 1) : small;
     for (int32_t i = 0; i < kernel->scratch; i++) {
         scratch[i] = next;
         next += (bytes[i] + LINE - 1) / LINE * LINE;
@@ -239,11 +247,13 @@ static int32_t run_with_scratch(const noyau_kernel *kernel, noyau_call *call, vo
     return status;
 }
 
-/* Runs a kernel whose sizes are bound: all launches, with scratch, which `scratch` points to within the buffers. The
-   floating-point mode is the default one, whatever the caller's thread does with denormals and rounding. */
-static int32_t noyau_run(const noyau_kernel *kernel, noyau_call *call, void **scratch) {
+/* Runs a kernel whose sizes are bound: all launches, with scratch, which `scratch` points to within the buffers, and
+   which lies in `memory` where that is not NULL. The floating-point mode is the default one, whatever the caller's
+   thread does with denormals and rounding. */
+static int32_t noyau_run(const noyau_kernel *kernel, noyau_call *call, void **scratch, void *memory) {
     const unsigned int before = use_default_floats();
-    const int32_t status = kernel->scratch ? run_with_scratch(kernel, call, scratch) : run_launches(kernel, call);
+    const int32_t status =
+        kernel->scratch ? run_with_scratch(kernel, call, scratch, memory) : run_launches(kernel, call);
     return_floats(before);
     return status;
 }

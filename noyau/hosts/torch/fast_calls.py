@@ -121,7 +121,7 @@ def in_c(fast_call: TensorFastCall, library: Library) -> Callable[[tuple[Any, ..
     """The function in C of a fast call."""
     options = [{"dtype": TO_TORCH[dtype], "device": _CPU} for dtype in fast_call.results]
     results = [ResultEnd(id(each), dtype.bytes, 0) for each, dtype in zip(options, fast_call.results, strict=True)]
-    result, kept = ends_of(fast_call.path, fast_call.symbol, fast_call.native, fast_call.arguments, results)
+    result, kept = ends_of(fast_call, results)
     address, errors = ctypes.addressof(result), failures(fast_call.called)
     name = (f"noyau::{fast_call.called}",)
     held = (address, MISS, torch.empty, None, errors, fast_call.large, name, [*kept, options])

@@ -12,19 +12,24 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from noyau.codegen.language import Schedule
+from noyau.compiler.lowering.input_layouts import with_strides
+from noyau.compiler.lowering.names import Names
 from noyau.compiler.lowering.nest import lower
+from noyau.compiler.lowering.values import guards
 from noyau.compiler.partition.cut import Group, Model, ModelOperator, Speller, partition
 from noyau.compiler.partition.recomputation import repeat_cheap
 from noyau.compiler.passes.algebra import products_as_sums
 from noyau.compiler.passes.cleanup import compose_views, drop_unused, fold_constants, merge_equal
 from noyau.compiler.passes.normal_form import own_sizes
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
+from noyau.compiler.schedules.primitives import in_turn
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import indices
 from noyau.ir.graph import Constant, Contract, Graph, Input, Map, Node, Scatter, View, downstream
 from noyau.ir.graph_verifier import check
-from noyau.ir.loops import Kernel, Role
+from noyau.ir.loops import Buffer, Kernel, Let, Role
 from noyau.ir.sizes import Sizes
+from noyau.ir.walk import every_statement
 from noyau.kernels.programs.libraries import contract, prepare, slope_of
 
 Lowered: TypeAlias = tuple[Kernel, Graph]  # a kernel before its schedule, and the graph that it computes
@@ -114,11 +119,22 @@ class Program:
     @property
     def single(self) -> Kernel | None:
         """The only kernel, if it takes the inputs of a call and makes all its outputs, in order; else None."""
+        return None if self.constants else self.only
+
+    @property
+    def only(self) -> Kernel | None:
+        """The only kernel, if it takes the inputs of a call, then `constants`, and makes all its outputs, in order."""
         match self.steps:
-            case (KernelStep(kernel, graph),) if graph.inputs == self.graph.inputs:
+            case (KernelStep(kernel, graph),) if graph.inputs[: len(self.graph.inputs)] == self.graph.inputs:
                 return kernel if graph.outputs == self.graph.outputs else None
             case _:
                 return None
+
+    @property
+    def constants(self) -> list[np.ndarray]:
+        """The constants that steps take, in order."""
+        kinds = [self.graph[node.output].kind for step in self.steps for node in step.graph.inputs]
+        return [kind.value for kind in kinds if isinstance(kind, Constant)]
 
 
 KEPT_SHAPES = 64  # tuples of shapes whose sizes a program memoises
@@ -230,7 +246,8 @@ def program(
     if len(groups) == 1 and _is_whole(groups[0], tidy):
         alone = _lower_group(groups[0], tidy, name, strided or {}, whole=True)
         return Program(tidy, (KernelStep(schedule_kernel(alone[0], options), alone[1], alone[0]),))
-    lowered = [_lower_group(group, tidy, f"{name}_{number}", strided or {}) for number, group in enumerate(groups)]
+    names = Names(node.output for node in tidy.nodes) if isinstance(options, Options) else None
+    lowered = [_lower_group(group, tidy, f"{name}_{k}", strided or {}, names) for k, group in enumerate(groups)]
     places = [node.output for node in _computed_nodes(tidy)]
     reasons = {places[cut.producer]: cut.reason for cut in groups_and_cuts.cuts if cut.consumer is None}
     cuts = [(places[c.producer], places[c.consumer], c.reason) for c in groups_and_cuts.cuts if c.consumer is not None]
@@ -240,7 +257,35 @@ def program(
         replace(step, kernel=schedule_kernel(step.kernel, options)) if isinstance(step, KernelStep) else step
         for step in _arrange(lowered, library, tidy, joining)
     ]
-    return Program(tidy, tuple(steps), reasons_of_pairs)
+    joined = steps if names is None else _as_one(steps, tidy, name, names, strided or {}, options)
+    return Program(tidy, tuple(joined), reasons_of_pairs)
+
+
+def _as_one(
+    steps: list[Step], tidy: Graph, name: str, names: Names, strided: Mapping[str, str], options: Schedule
+) -> list[Step]:
+    """The launches of all steps as one kernel, which one call runs, where these are kernels, and library calls that
+    take sizes alone: it takes the inputs of the program, then constants. Any other steps as they are."""
+    if any(isinstance(step, LibraryStep) and step.graph.inputs for step in steps):
+        return steps
+    kernels = list[KernelStep]()
+    for at, step in enumerate(steps):
+        if isinstance(step, LibraryStep):
+            lowered = lower(step.graph, f"{name}_{at}", None, names)
+            step = KernelStep(schedule_kernel(lowered, options), step.graph, lowered)
+        kernels.append(step)
+    read = {node.output for step in kernels for node in step.graph.inputs}
+    inputs = [*tidy.inputs, *(node for node in tidy.nodes if isinstance(node.kind, Constant) and node.output in read)]
+    ends = [*((node, Role.INPUT) for node in inputs), *((tidy[value], Role.OUTPUT) for value in tidy.outputs)]
+    buffers = [Buffer(names.of(node.output), node.dtype, node.shape, role, node.output) for node, role in ends]
+    parts = [step.kernel for step in kernels], [step.lowered for step in kernels]
+    joined = [in_turn(name, each, buffers, lambda value: tidy[value].shape) for each in parts]
+    checks, sizes = guards(Graph(tidy.inputs, (), tidy.demands)), {b.size for s in kernels for b in s.kernel.binding}
+    match [with_strides(replace(each, guards=(*checks, *each.guards)), strided) for each in joined if each is not None]:
+        case [kernel, whole] if sizes <= {binding.size for binding in kernel.binding}:
+            return [KernelStep(kernel, replace(_graph_of(kernel, tidy), demands=tidy.demands), whole)]
+        case _:
+            return steps
 
 
 def _arrange(lowered: Sequence[Lowered], library: Sequence[Step], tidy: Graph, joining: Joining | None) -> list[Step]:
@@ -310,7 +355,9 @@ def schedule_kernel(kernel: Kernel, options: Schedule) -> Kernel:
     return schedule(kernel, options) if isinstance(options, Options) else options(kernel)
 
 
-def _lower_group(group: Group, tidy: Graph, name: str, strided: Mapping[str, str], *, whole: bool = False) -> Lowered:
+def _lower_group(
+    group: Group, tidy: Graph, name: str, strided: Mapping[str, str], names: Names | None = None, *, whole: bool = False
+) -> Lowered:
     # Put back the scalar constants that the normal form has made inputs.
     nodes = [
         tidy[node.output] if isinstance(node.kind, Input) and _is_number(tidy, node.output) else node
@@ -325,7 +372,11 @@ def _lower_group(group: Group, tidy: Graph, name: str, strided: Mapping[str, str
     if whole:
         graph = replace(graph, outputs=tidy.outputs, demands=tidy.demands)
     layouts = {node.output: strided[node.output] for node in graph.inputs if node.output in strided}
-    return lower(graph, name, layouts), graph
+    kernel = lower(graph, name, layouts, names)
+    for statement in every_statement([s for launch in kernel.launches for s in launch.body]):
+        if names is not None and isinstance(statement, Let):
+            names.of(statement.name)  # no other kernel of the program has memory of this name
+    return kernel, graph
 
 
 def _is_number(graph: Graph, name: str) -> bool:

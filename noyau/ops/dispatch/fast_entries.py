@@ -1,6 +1,6 @@
 """Fast calls of the kernels chosen for a key: in C where one kernel is the whole program, else in Python.
 
-A program of several steps looks nothing up in a call: kernels run by their fast calls, with NumPy between them."""
+A program with library calls looks nothing up in a call: kernels run by their fast calls, with NumPy between them."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def _fast_call(
     match choice.runner:
         case None:
             return None
-        case BuiltProgram(library=path) if path is not None and choice.runner.generated.program.single is not None:
-            symbol = f"{choice.runner.generated.program.kernels[0].name}_kernel"
-            return FastCall(path, symbol, arguments_of(signature, specialization, ones), scalars, label).call
+        case BuiltProgram(library=path, generated=made) if path is not None and made.program.only is not None:
+            symbol, ends = f"{made.program.only.name}_kernel", arguments_of(signature, specialization, ones)
+            return FastCall(path, symbol, ends, scalars, label, made.program.constants).call
         case UserKernel(language=language) if LANGUAGES[language].is_native:
             path_and_symbol = library_of(choice.runner, specialization.instance, specialization.constants)
             ends = arguments_of(signature, specialization, ones, packed=True)

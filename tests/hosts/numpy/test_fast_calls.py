@@ -217,6 +217,22 @@ def test_a_fast_call_for_one_value_and_one_for_axes_of_one_cell():
     assert row((np.ones((1, 1), np.float32),)) is MISS
 
 
+@pytest.mark.parametrize("by_python", [False, True])
+def test_the_last_arguments_may_be_constants(fast_call, by_python):
+    (x, y), ends = arguments(), fast_call.arguments
+    fixed = FastCall(fast_call.path, fast_call.symbol, ends[:1], constants=[y, np.array(2, np.float32)])
+    call = in_python(fixed) if by_python else fixed
+    assert call((x,)).tobytes() == fast_call((x, y, 2.0)).tobytes()
+    assert call((x, y)) is MISS and call((x, y, 2.0)) is MISS and call(()) is MISS
+    out = np.empty_like(x)
+    assert call((x,), out) is out and out.tobytes() == fast_call((x, y, 2.0)).tobytes()
+    with pytest.raises(InputError, match="shares memory"):
+        call((x,), x)
+    assert call((arguments(7)[0],)) is MISS
+    with pytest.raises(CheckError, match="other arguments or results than its kernel"):
+        FastCall(fast_call.path, fast_call.symbol, ends[:1], constants=[y])
+
+
 def test_scalar_results_are_numpy_s():
     through = fast_call_of(total, "f32[n] -> f32")
     for cells in (0, 5, 100_000):

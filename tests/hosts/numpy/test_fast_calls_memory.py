@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import noyau
 from noyau.hosts.numpy import fast_calls
 from noyau.hosts.numpy.fast_calls import LEAST_BYTES, Pool, block_bytes, empty
 
@@ -180,3 +181,20 @@ def _write(array: np.ndarray) -> None:
         other[:] = number
     sums = [float(other.sum()) for other in others]
     os._exit(0 if sums == [0, MIB, 2 * MIB] and (array == 2).all() else 1)
+
+
+def share_of_the_last(x):
+    first = np.cumsum(x)
+    return first / first.max()
+
+
+def test_large_scratch_lies_in_memory_that_waits():
+    cells = 6 * MIB  # the running sum of these takes more than a call keeps by itself
+    op, x = noyau.op("f32[n] -> f32[n]")(share_of_the_last), np.ones(cells, np.float32)
+    out = np.empty_like(x)
+    for _ in range(2):
+        op(x[:9])
+        fast_calls.clear()
+        assert op(x, out=out) is out
+        assert fast_calls.pool().waiting_bytes >= x.nbytes
+    assert np.allclose(out, np.arange(1, cells + 1) / cells)

@@ -6,13 +6,22 @@ import pytest
 import noyau
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition import cut as partition_cut
-from noyau.ir.graph import Input, Iota, View
+from noyau.ir.loop_verifier import check as check_loops
+from noyau.ir.loops import Role
+from noyau.ir.walk import targets_of
 from noyau.kernels.programs.program import KernelStep, LibraryStep, ProgramRunner, by_numpy
 from tests.ops.dispatch.ops import generated, linear_op, numbers, softmax_op
 
 
 def steps(op, *arrays):
     return [type(step).__name__ for step in generated(op, *arrays).program.steps]
+
+
+def stored(made):
+    """The values that each launch of a program of one kernel stores."""
+    (step,) = made.steps
+    sources = {buffer.name: buffer.source for buffer in step.lowered.buffers}
+    return [{sources[name] for name in targets_of(launch.body)} for launch in step.lowered.launches]
 
 
 def test_what_fuses_is_one_kernel_with_the_inputs_of_the_call():
@@ -188,8 +197,7 @@ def test_columns_of_one_array_are_one_kernel():
 
     arrays = [numbers(7, 5, seed=seed) for seed in range(2)]
     made = generated(sums, *arrays).program
-    outputs = [set(step.graph.outputs) for step in made.steps]
-    assert {"bias", "weight"} in outputs
+    assert {"bias", "weight"} in stored(made)
     assert all(np.allclose(*pair, atol=1e-5) for pair in zip(sums(*arrays), sums.reference(*arrays), strict=True))
 
 
@@ -199,7 +207,7 @@ def test_columns_over_other_axes_or_of_other_arrays_stay_apart():
         return x.sum(0), x.sum((0, 1)), y.sum((0, 1))
 
     made = generated(sums, numbers(2, 3, 4), numbers(2, 3, 4)).program
-    assert [step.graph.outputs for step in made.steps] == [("p",), ("q",), ("r",)]
+    assert stored(made) == [{"p"}, {"q"}, {"r"}]
 
 
 def test_rounds_that_read_back_what_they_write_are_cut_before_they_multiply():
@@ -214,7 +222,7 @@ def test_rounds_that_read_back_what_they_write_are_cut_before_they_multiply():
 
     x = numbers(9, 4)
     made = generated(piled, x)
-    assert 1 < len(made.program.kernels) <= 2 * 12
+    assert 1 < len(stored(made.program)) <= 2 * 12
     assert np.allclose(piled(x), piled.reference(x), rtol=1e-5)
 
 
@@ -246,7 +254,7 @@ def test_products_of_vectors_need_no_library():
     assert np.isclose(pearson(*pair), np.corrcoef(*pair)[0, 1])
 
 
-def test_a_table_that_all_rows_read_is_a_kernel_and_the_rest_another():
+def test_a_table_that_all_rows_read_is_a_launch_and_the_rest_another():
     """Rows in pairs that are rotated, and written side by side."""
 
     def rotate(x):
@@ -262,11 +270,8 @@ def test_a_table_that_all_rows_read_is_a_kernel_and_the_rest_another():
     ((signed,),) = op.calls.kinds.values()
     (chosen,) = next(iter(signed.calls.choosing.chosen.values()))
     made = chosen.only.runner.generated.program
-    assert len(made.kernels) == 2
-    assert [step.graph.outputs for step in made.steps if isinstance(step, KernelStep)][-1] == ("out",)
-    assert all(
-        isinstance(n.kind, Input | Iota | View) for s in made.steps if isinstance(s, LibraryStep) for n in s.graph.nodes
-    )
+    assert made.only is not None and len(made.only.launches) > 1
+    assert [each for each in stored(made) if "out" in each] == [{"out"}]
 
 
 def test_more_operators_than_a_kernel_has_are_joined_many_at_a_time(monkeypatch):
@@ -280,6 +285,73 @@ def test_more_operators_than_a_kernel_has_are_joined_many_at_a_time(monkeypatch)
     lowered = []
     monkeypatch.setattr(partition_cut, "kernel_of_graph", lambda graph: lowered.append(graph) or lower(graph, "kernel"))
     made = generated(blur, numbers(40, 3)).program
-    assert 1 < len(made.kernels) < 5
+    assert 1 < len(stored(made)) < 5
     largest = max(len(graph.nodes) for graph in lowered)
-    assert sum(2 * len(graph.nodes) > largest for graph in lowered) <= 2 * len(made.kernels)
+    assert sum(2 * len(graph.nodes) > largest for graph in lowered) <= 2 * len(stored(made))
+
+
+def several_loops(x, y):
+    first = np.cumsum(x, -1)
+    return first / first.max(), y.sum(0) * x.shape[1], np.arange(x.shape[0])
+
+
+@pytest.mark.parametrize("turn", [lambda x: x, lambda x: x[:, ::2], lambda x: x.T, lambda x: x[::-1, 1:]])
+def test_kernels_that_follow_each_other_are_launches_of_one(turn):
+    op, (x, y) = noyau.op(several_loops), (turn(numbers(6, 8, seed=seed).astype("f8")) for seed in range(2))
+    want = several_loops(x, y)
+    for _ in range(2):
+        assert all(np.allclose(*pair) for pair in zip(op(x, y), want, strict=True))
+    out = tuple(map(np.empty_like, want))
+    assert op(x, y, out=out) is out
+    assert all(np.allclose(*pair) for pair in zip(out, want, strict=True))
+    ((signed,),) = op.calls.kinds.values()
+    (chosen,) = next(iter(signed.calls.choosing.chosen.values()))
+    made = chosen.only.runner.generated.program
+    assert made.single is not None and len(made.single.launches) > 2
+    assert check_loops(made.single) is made.single
+    assert check_loops(made.steps[0].lowered) is made.steps[0].lowered
+    assert [buffer.source for buffer in made.single.of(Role.OUTPUT)] == list(made.graph.outputs)
+
+
+def test_kernels_around_a_product_stay_apart():
+    def around(x, w):
+        return np.cumsum(np.exp(x) @ w, 0)
+
+    x, w = numbers(30, 40), numbers(40, 50)
+    made = generated(noyau.op("f32[m, k], f32[k, n] -> f32[m, n]")(around), x, w).program
+    assert [type(step).__name__ for step in made.steps] == ["KernelStep", "LibraryStep", "KernelStep"]
+    assert made.only is None
+
+
+TABLE = np.array([0.5, 2.0, -1.0, 4.0])
+
+
+def looked_up(x, k):
+    return (TABLE[k] * x).sum(), x.max()
+
+
+def test_a_table_is_an_argument_that_no_caller_gives():
+    op, x, k = noyau.op(looked_up), numbers(50).astype("f8"), np.arange(50) % 4
+    for _ in range(2):
+        assert np.allclose(op(x, k), looked_up(x, k))
+    ((signed,),) = op.calls.kinds.values()
+    (chosen,) = next(iter(signed.calls.choosing.chosen.values()))
+    made = chosen.only.runner.generated.program
+    assert made.only is not None and made.single is None
+    assert [each.tolist() for each in made.constants] == [TABLE.tolist()]
+    with pytest.raises(IndexError):
+        op(x, k + 1)
+    scalar = np.empty((), "f8")
+    with pytest.raises(noyau.InputError, match="shares memory"):
+        op(x, k, out=(scalar, scalar))
+
+
+def test_results_that_no_launch_computes_are_copies():
+    def ends(x):
+        return np.cumsum(x) / x.sum(), TABLE, x, TABLE[::-1]
+
+    op, x = noyau.op(ends), numbers(4).astype("f8")
+    for _ in range(2):
+        made = op(x)
+        assert all(np.allclose(*pair) for pair in zip(made, ends(x), strict=True))
+        assert not any(np.shares_memory(each, other) for each in made for other in (x, TABLE))
