@@ -10,7 +10,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
+from typing import Any
 
 from noyau.errors import InputError, OutputError
 from noyau.text import printable
@@ -175,6 +177,15 @@ def _sweep(text: str) -> list[int | None]:
         return [None]
     at = [number / (steps - 1) for number in range(steps)]
     return list(dict.fromkeys(round(low * (high / low) ** x if kind == "log" else low + (high - low) * x) for x in at))
+
+
+def require_amounts(options: object, *names: str) -> None:
+    """InputError where one of these options is no number from 0 on: of seconds if its name ends in _s, else whole."""
+    for name in names:
+        kind: Any = Real if name.endswith("_s") else Integral
+        value, words = getattr(options, name), "number of seconds" if kind is Real else "whole number"
+        if isinstance(value, bool) or not isinstance(value, kind) or not value >= 0:
+            raise InputError(f"{name}={value!r} is no {words} from 0 on")
 
 
 def share_of(text: str, option: str) -> float:

@@ -220,7 +220,7 @@ def test_times_are_made_anew_where_that_is_asked_for(given, model, monkeypatch):
         (["--between", "c:a"], "no path leads from c to a"),
         (["--require", "fast"], "--require fast is no ratio: --require 1.1x"),
         (["--require", "nan"], "is no ratio"),
-        (["--threads", "-1"], "must not be negative"),
+        (["--threads", "-1"], "threads=-1 is no whole number from 0 on"),
         (["--target", "i386"], "unknown target 'i386'"),
         (["--inputs", "missing.npz"], "missing.npz cannot be read"),
         (["--keep", "best"], "invalid choice: 'best'"),
