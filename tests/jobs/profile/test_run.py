@@ -127,7 +127,7 @@ def test_a_model_that_does_not_run_with_its_inputs(quick, tmp_path):
 @pytest.mark.parametrize(
     ("wishes", "message"),
     [
-        ({"threads": -1}, "threads=-1 is no whole number from 0 on"),
+        ({"threads": -1}, "threads=-1 is no whole number from 0 to 4096"),
         ({"budget_s": -1}, "budget_s=-1 is no number of seconds from 0 on"),
         ({"budget_s": float("nan")}, "budget_s=nan is no number of seconds from 0 on"),
         ({"seed": -1}, "seed=-1 is no whole number from 0 on"),

@@ -17,8 +17,9 @@ from tests.small_models import BARE, plain
     ("wishes", "told"),
     [
         ({"keep": "best"}, "keep='best' is none of"),
-        ({"threads": -1}, "^threads=-1 is no whole number from 0 on"),
-        ({"threads": 1.5}, "^threads=1.5 is no whole number from 0 on"),
+        ({"threads": -1}, "^threads=-1 is no whole number from 0 to 4096"),
+        ({"threads": 1.5}, "^threads=1.5 is no whole number from 0 to 4096"),
+        ({"threads": 10**20}, "^threads=100000000000000000000 is no whole number from 0 to 4096"),
         ({"seed": -1}, "^seed=-1 is no whole number from 0 on"),
         ({"budget_s": -1.0}, "^budget_s=-1.0 is no number of seconds from 0 on"),
         ({"budget_s": float("nan")}, "^budget_s=nan is no number of seconds from 0 on"),
