@@ -10,11 +10,14 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
+from typing import Any
 
 from noyau.errors import InputError, OutputError
 from noyau.text import printable
 
+MOST_THREADS = 4096  # onnxruntime starts as many as it is asked for, if it can
 COLORS = {"always": {"FORCE_COLOR": "1", "NO_COLOR": ""}, "never": {"FORCE_COLOR": "", "NO_COLOR": "1"}}
 
 
@@ -175,6 +178,17 @@ def _sweep(text: str) -> list[int | None]:
         return [None]
     at = [number / (steps - 1) for number in range(steps)]
     return list(dict.fromkeys(round(low * (high / low) ** x if kind == "log" else low + (high - low) * x) for x in at))
+
+
+def require_amounts(options: object, *names: str) -> None:
+    """InputError where one of these options is no number from 0 on: of seconds if its name ends in _s, else whole. Not
+    more than MOST_THREADS threads."""
+    for name in names:
+        kind: Any = Real if name.endswith("_s") else Integral
+        value, words = getattr(options, name), "number of seconds" if kind is Real else "whole number"
+        end = MOST_THREADS if name == "threads" else math.inf
+        if isinstance(value, bool) or not isinstance(value, kind) or not 0 <= value <= end:
+            raise InputError(f"{name}={value!r} is no {words} from 0 {'on' if end == math.inf else f'to {end}'}")
 
 
 def share_of(text: str, option: str) -> float:

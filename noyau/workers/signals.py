@@ -8,7 +8,6 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from math import inf
 from types import FrameType
 
 INTERRUPTED = "it was interrupted"
@@ -88,9 +87,9 @@ class TimeIsUp(BaseException):
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeIsUp within the block after so many seconds on the clock, never for inf; a running call of C code ends
-    first."""
-    if seconds == inf:
+    """Raise TimeIsUp within the block after so many seconds on the clock, or never if that is more than a thread can
+    wait, 292 years; a running call of C code ends first."""
+    if seconds > threading.TIMEOUT_MAX:
         yield
         return
     thread = ctypes.c_ulong(threading.get_ident())

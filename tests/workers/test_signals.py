@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from noyau.workers.signals import Termination, defer_signals, raise_on_signals, wait_or_end
+from noyau.workers.signals import Termination, defer_signals, raise_on_signals, time_limit, wait_or_end
 
 
 def send(number: int, then: list[str] | None = None) -> None:
@@ -98,3 +98,11 @@ def test_a_process_that_ends_by_itself_has_no_reason():
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         assert wait_or_end(process, 60.0) == ""
     assert process.returncode == 0
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("seconds", [1e20, float("inf")])
+def test_a_limit_that_no_thread_can_wait_for_is_none(seconds):
+    before = threading.active_count()
+    with time_limit(seconds):
+        assert threading.active_count() == before

@@ -289,7 +289,9 @@ class BoundaryTypes:
     def of(self, node: onnx.NodeProto, names: Sequence[str], ruled: list[Outcome]) -> list[tuple[DType, Shape]]:
         """For each output its dtype and shape; DType.OTHER where either is unknown. `names`: the values it reads."""
         dims: dict[str, Dim] = {}
-        candidates = [[_type_of(ruled[k], dims)] if k < len(ruled) else [] for k in range(len(node.output))]
+        # The operator's rule, ONNX's inference, the file's own declaration: the first that knows an extent.
+        own = [_type_of(ruled[k], dims) if k < len(ruled) else onnx.TypeProto() for k in range(len(node.output))]
+        candidates = [[kind] for kind in own]
         for name, types in zip(node.output, candidates, strict=True):
             types.append(self.declared.get(name, onnx.TypeProto()))
         if any(name and not any(map(_is_complete, types)) for name, types in zip(node.output, candidates, strict=True)):

@@ -291,8 +291,8 @@ def with_fixed_sizes(model: ModelProto, sizes: Sizes) -> ModelProto:
 
 
 def external_bytes(model: ModelProto) -> int:
-    """Bytes of the initializers that lie in other files."""
-    outside = (tensor for tensor in model.graph.initializer if tensor.data_location == tensor.EXTERNAL)
+    """Bytes of the tensors, also of bodies, that lie in other files."""
+    outside = (tensor for tensor in tensors_of(model.graph) if tensor.data_location == tensor.EXTERNAL)
     sizes = ((math.prod(tensor.dims), from_onnx(tensor.data_type)) for tensor in outside)
     return sum(count * dtype.bytes for count, dtype in sizes if dtype is not None)
 

@@ -27,12 +27,12 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add("--budget", type=float, default=1.0, metavar="S", help="seconds of timing at each sizes (default: 1)")
     add("--cold", action=argparse.BooleanOptionalAction, default=None, help="on inputs that are in no cache, too")
     place = "cuda, or cuda:1: copy the inputs there and time on it (default: cpu)"
-    add("--device", default="", metavar="D", help=place)
+    add("--device", metavar="D", help=place)
     peers = "time these beside: the reference as torch.compile, numexpr and numba run it"
-    add("--against", default="", metavar="PEER[,PEER...]", help=peers)
-    add("--save", default="", metavar="NAME", help="keep the source texts in .noyau/bench/NAME.json (or a path)")
+    add("--against", metavar="PEER[,PEER...]", help=peers)
+    add("--save", metavar="NAME", help="keep the source texts in .noyau/bench/NAME.json (or a path)")
     saved = "run the saved text beside the present one, in turns; it is a program: name a baseline you trust"
-    add("--compare", default="", metavar="NAME", help=saved)
+    add("--compare", metavar="NAME", help=saved)
     limit = "with --compare: exit with status 1 where a candidate is certainly slower by more than this (default: 5%%)"
     add("--fail-if-slower", default="5%", metavar="P%%", help=limit)
     for kind, what in (("markdown", "a summary for a pull request"), ("junit", "JUnit's XML"), ("csv", "all timings")):
@@ -51,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> int:
     limit = share_of(arguments.fail_if_slower, "--fail-if-slower")
     if not 0 < arguments.budget < float("inf"):
         raise InputError(f"--budget {arguments.budget:g} is no number of seconds above 0: --budget 1")
-    if arguments.compare and (arguments.against or arguments.device or arguments.save or arguments.html):
+    if arguments.compare is not None and (arguments.against or arguments.device or arguments.save or arguments.html):
         problem = "--compare goes without --against, --device, --save and --html"
         raise InputError(f"{problem}: it times what was saved, on this CPU, and --markdown writes its table")
     with progress(quiet=arguments.quiet) as say:
@@ -64,7 +64,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.html is not None:  # a comparison has no page, and was refused above
         cast("BenchRecord", record).save_html(arguments.html)
     print_record(record, quiet=arguments.quiet)
-    if arguments.save and not arguments.quiet:
+    if arguments.save is not None and not arguments.quiet:
         again = shlex.join(["noyau", "bench", target, "--compare", arguments.save])
         print(f"\nKept as a baseline. After a change: {again}")
     return 0 if record.ok else 1
@@ -80,16 +80,16 @@ def _time(arguments: argparse.Namespace, limit: float, say: Callable[[str], None
     from noyau.ops.op_files import load_ops_or_functions
 
     target, sizes = arguments.target, sizes_of(arguments.sizes, "--sizes")
-    baseline = read_baseline(arguments.compare) if arguments.compare else None
+    baseline = None if arguments.compare is None else read_baseline(arguments.compare)
     what, maker = load_ops_or_functions(target)
     inputs: Any = maker if arguments.inputs is None else _arrays(arguments.inputs)
     if baseline is not None:
         options = BenchOptions(inputs, combinations(sizes), arguments.budget, arguments.cold)
         return compare(baseline, target, what, options, limit=limit, say=say)
-    peers = named_peers(arguments.against.split(",") if arguments.against else [], what)
-    how: dict[str, Any] = {"budget_s": arguments.budget, "cold": arguments.cold, "device": arguments.device}
+    peers = named_peers([] if arguments.against is None else arguments.against.split(","), what)
+    how: dict[str, Any] = {"budget_s": arguments.budget, "cold": arguments.cold, "device": arguments.device or ""}
     record = bench(what, inputs, sizes=sizes, peers=peers, say=say, **how)
-    if arguments.save:
+    if arguments.save is not None:
         save(arguments.save, target, what, record)
     return record
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES, Grid
 from noyau.dtypes import DType, from_numpy
-from noyau.errors import CheckError, FindingKind, NoyauError, RaisedError
+from noyau.errors import BuildError, CheckError, FindingKind, MissingExtraError, NoyauError, RaisedError
 from noyau.jobs.check.attempts import Array, Attempt, Sizes
 from noyau.jobs.check.candidates import ByHand, KernelCandidate, place_of
 from noyau.kernels.c.text import constant_macros
@@ -400,7 +400,7 @@ def _resources(kernel: UserKernel) -> tuple[int, int]:
     try:
         cubin = cubin_of(text, ARCHITECTURE, flags)
         return resources_in(cubin)[symbol_of(cubin, kernel.entry)]
-    except NoyauError:  # reported when it is compiled for a call
+    except (BuildError, MissingExtraError):  # reported when it is compiled for a call
         return 0, 0
 
 

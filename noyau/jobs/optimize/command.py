@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 
 RUNTIMES = ("torch", "onnxruntime")
 WEIGHTS = ("none", "auto", "int8", "int4")
+# Options that a model in torch does not have (it cannot be written with weights in few bits), and their defaults.
+_OF_ONNXRUNTIME: Mapping[str, Any] = {"weights": "none", "target": "native", "threads": 1} | {
+    **{name: [] for name in ("with", "only", "drop", "fix-dim")},
+    **dict.fromkeys(("between", "within", "budget", "calibration")),
+    **dict.fromkeys(("fresh", "tune"), False),
+}
 
 # Modules that take long to import are imported where they are used, so that Ctrl-C works from the start.
 
@@ -80,7 +87,7 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
     required, within = _parse_ratio(arguments.require), arguments.within
     fault = f"--within {within} is no number of seconds: --within 60"
     own = {each.name: getattr(arguments, each.name) for each in fields(OptimizeOptions) if each.name in arguments}
-    own["device"] = own.get("device") or "cpu"
+    own |= {"device": "cpu"} if own.get("device") is None else {}
     own |= {"dims": sizes_of(arguments.dim), "fix_dims": size_of_each(arguments.fix_dim, "--fix-dim")}
     own |= {"within_s": math.inf if within is None else _number(within, fault), "weights": arguments.weights or "none"}
     with command_line.progress(quiet=arguments.quiet) as say:
@@ -109,8 +116,8 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
     """The main job with torch as the model's host."""
     from noyau.jobs.optimize.torch import job
 
-    for option in ("between", "with", "only", "drop", "weights", "fix-dim"):
-        if getattr(arguments, "ops" if option == "with" else option.replace("-", "_")):
+    for option, absent in _OF_ONNXRUNTIME.items():
+        if getattr(arguments, "ops" if option == "with" else option.replace("-", "_")) not in (None, absent):
             raise InputError(f"--{option} is for models in onnxruntime: leave it, or --device, out")
     dims = size_of_each(arguments.dim)
     require_places(model, output, arguments.json, arguments.html)

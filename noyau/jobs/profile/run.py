@@ -30,7 +30,7 @@ from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
 from noyau.ir.graph import names_of
 from noyau.ir.sizes import bind
-from noyau.jobs.command_line import Step
+from noyau.jobs.command_line import Step, require_amounts
 from noyau.jobs.profile.attribution import Attribution, Positions, attributions_of
 from noyau.jobs.profile.onnx_overheads import Overhead, measure_overhead
 from noyau.jobs.profile.record import (
@@ -91,8 +91,7 @@ class ProfileKeywords(TypedDict, total=False):
 
 def check(wishes: ProfileOptions) -> None:
     """InputError for invalid options; MissingExtraError without onnxruntime."""
-    if wishes.threads < 0 or wishes.budget_s < 0:
-        raise InputError(f"threads={wishes.threads} and budget_s={wishes.budget_s} must not be negative")
+    require_amounts(wishes, "threads", "seed", "top", "budget_s")
     if wishes.top < 1:
         raise InputError(f"top={wishes.top} is no number of rows: give 1 or more")
     load_onnxruntime()

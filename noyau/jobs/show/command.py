@@ -30,10 +30,14 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    kernel, language = arguments.kernel, arguments.language or "c"
-    if not arguments.model.partition("::")[0].endswith(".py"):
+    kernel, language = arguments.kernel, "c" if arguments.language is None else arguments.language
+    file = Path(arguments.model.partition("::")[0])
+    require_record_places(file, arguments.json, arguments.html)
+    if file.suffix != ".py":
         from noyau.jobs.show.model import show
 
+        if kernel is None and arguments.language is not None:
+            raise InputError("--language is for the source of a model's kernel: give --kernel too")
         shown = show(arguments.model, target=arguments.target, between=arguments.between)
         return _print(shown, arguments, None if kernel is None else lambda: shown.source(kernel, language))
     from noyau.jobs.optimize.torch import job
@@ -43,6 +47,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     target = load_op_or_module(arguments.model)
     if not isinstance(target, Op):
+        if arguments.language is not None:
+            raise InputError("--language is for kernels of models and ops, and this is a module of torch: leave it out")
         explained = job("explain").explain(*target)
         return _print(explained, arguments, None if kernel is None else lambda: explained.stage("text", kernel))
     seen = show_op(target.description, target.usual(), language if arguments.stage or arguments.diff else "c")
@@ -53,7 +59,6 @@ def _run(arguments: argparse.Namespace) -> int:
 def _print(shown: StagedKernels, arguments: argparse.Namespace, source: Callable[[], str] | None) -> int:
     """Print what `--stage` or `--diff` asks for, else the source, else the view. InputError where both ask."""
     if arguments.html is not None:
-        require_record_places(Path(arguments.model.partition("::")[0]), arguments.html)
         shown.save_html(arguments.html)
     if arguments.stage is not None and arguments.diff is not None:
         raise InputError("--stage prints stages one after the other, --diff two side by side: give one of them")

@@ -82,7 +82,10 @@ def _by_nvcc(text: str, architecture: str, flags: Sequence[str]) -> bytes:
         source.write_text(text, "utf-8")
         usual = f"-std=c++17 -arch={architecture} -{_kind(architecture)} -lineinfo".split()
         words = [nvcc, *usual, *flags, "-o", str(code), str(source)]
-        ran = subprocess.run(words, capture_output=True, text=True, timeout=NVCC_S, check=False)
+        try:
+            ran = subprocess.run(words, capture_output=True, text=True, timeout=NVCC_S, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise BuildError(f"nvcc needs more than {NVCC_S:g} s, and was ended") from error
         if ran.returncode:
             message = summary(ran.stderr.replace(f"{folder}/", ""))
             raise BuildError(f"nvcc makes no machine code for {architecture}: {message}")

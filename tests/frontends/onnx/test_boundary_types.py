@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx
 
+from noyau.dtypes import DType
 from noyau.frontends.onnx.boundary_types import Inference
 from tests.frontends.onnx.models import imported, model
 
@@ -57,3 +58,10 @@ def test_a_boundary_without_a_rule_gets_its_type():
     found = imported("(float[n, 4, 4] x) => (float[n] y) { d = Det(x) y = Abs(d) }")
     assert list(found.opaque) == [0]
     assert [str(dim) for dim in found.graph["y"].shape] == ["n"]
+
+
+def test_what_is_inferred_stands_before_what_the_file_declares():
+    values = "(float[n, 4, 4] x) => (float[n] y) { d = Det(x) y = Abs(d) }"
+    wrong = model(values)
+    wrong.graph.value_info.add(name="d").type.tensor_type.elem_type = onnx.TensorProto.DOUBLE  # of no rank
+    assert imported(wrong).graph["d"].dtype is DType.F32

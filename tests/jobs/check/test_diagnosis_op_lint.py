@@ -7,7 +7,8 @@ import pytest
 from numba import cuda, float32, int32, njit, prange
 
 import noyau
-from noyau.errors import SignatureError
+from noyau.errors import BuildError, OutputError, SignatureError
+from noyau.jobs.check import diagnosis
 from noyau.jobs.check.attempts import attempts
 from noyau.jobs.check.diagnosis import lint_op
 
@@ -151,6 +152,18 @@ for entry in ("narrow", "wide", "moved", "unread"):
 def test_offsets_of_cuda_that_do_not_overflow_or_are_not_read(entry):
     assert told(doubled, entry, rows=100_000, cols=50_000) == []
     assert told(doubled, entry) == []
+
+
+def test_without_machine_code_resources_are_unknown_and_other_errors_are_raised(monkeypatch):
+    errors = [BuildError("no nvcc"), OutputError("the cache folder is full")]
+
+    def cubin_of(*_):
+        raise errors.pop(0)
+
+    monkeypatch.setattr(diagnosis, "cubin_of", cubin_of)
+    assert told(doubled, "wide", rows=100_000, cols=50_000) == []
+    with pytest.raises(OutputError, match="the cache folder is full"):
+        told(doubled, "wide", rows=100_000, cols=50_000)
 
 
 def test_offsets_of_cuda_that_overflow():

@@ -127,8 +127,10 @@ def test_a_model_that_does_not_run_with_its_inputs(quick, tmp_path):
 @pytest.mark.parametrize(
     ("wishes", "message"),
     [
-        ({"threads": -1}, "must not be negative"),
-        ({"budget_s": -1}, "must not be negative"),
+        ({"threads": -1}, "threads=-1 is no whole number from 0 to 4096"),
+        ({"budget_s": -1}, "budget_s=-1 is no number of seconds from 0 on"),
+        ({"budget_s": float("nan")}, "budget_s=nan is no number of seconds from 0 on"),
+        ({"seed": -1}, "seed=-1 is no whole number from 0 on"),
         ({"top": 0}, "top=0 is no number of rows"),
         ({"dims": {"rows": []}}, "sizes need one value each, or as many as each other: rows has 0"),
         ({"dims": {"rows": [1, 2], "n": [1, 2, 3]}}, "rows has 2, n has 3"),

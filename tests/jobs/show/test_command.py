@@ -134,3 +134,19 @@ def test_a_module_without_inputs(tmp_path, capsys):
     assert "net is a torch module: let" in capsys.readouterr().err
     assert main(["show", f"{tmp_path}/net.py::other"]) == 2
     assert "has no op 'other'" in capsys.readouterr().err
+
+
+def test_a_record_does_not_replace_the_model(model, capsys):
+    before = model.read_bytes()
+    for option in ("--json", "--html"):
+        assert main(["show", str(model), option, str(model)]) == 2
+        assert "which is the model itself: name another file" in capsys.readouterr().err
+    assert model.read_bytes() == before
+
+
+@pytest.mark.parametrize("language", ["", "latin"])
+def test_a_language_is_that_of_a_kernel(language, model, capsys):
+    assert main(["show", str(model), "--language", language]) == 2
+    assert "--language is for the source of a model's kernel: give --kernel too" in capsys.readouterr().err
+    assert main(["show", str(model), "--kernel", "x", "--language", language]) == 2
+    assert " ".join(f"there is no language {language} yet".split()) in capsys.readouterr().err

@@ -65,6 +65,16 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
         compiler.cubin_of("one text more", "sm_90")
 
 
+def test_a_compiler_that_does_not_end_is_one_error(monkeypatch, tmp_path):
+    slow = tmp_path / "nvcc"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(shutil, "which", lambda name: str(slow))
+    monkeypatch.setattr(compiler, "NVCC_S", 0.1)
+    with pytest.raises(BuildError, match=r"^nvcc needs more than 0\.1 s, and was ended$"):
+        compiler.cubin_of("one more text", "sm_90", ("-O1",))
+
+
 @needs_nvcc
 def test_nvcc_compiles_and_the_resources_of_a_kernel_are_read_without_a_gpu(monkeypatch):
     monkeypatch.setattr(compiler, "core", standing_in("Failure finding libnvrtc.so"))

@@ -157,7 +157,7 @@ def _transpose(call: NodeCall) -> torch.Tensor:
 
 def _flatten(call: NodeCall) -> torch.Tensor:
     x, axis = call.tensor(0), call.numbers.get("axis", 1)
-    return x.reshape(int(np.prod(x.shape[: axis % (x.dim() + 1) if axis >= 0 else axis])), -1)
+    return x.reshape(x.shape[:axis].numel(), x.shape[axis:].numel())  # a -1 says nothing where there are no cells
 
 
 def _squeeze(call: NodeCall) -> torch.Tensor:
@@ -243,7 +243,8 @@ def _rotary(call: NodeCall) -> torch.Tensor:
     if call.has(3):
         cos, sin = (each[call.tensor(3).long()] for each in (cos, sin))
     shape, flat = x.shape, x.dim() == 3
-    x = x.reshape(*shape[:2], int(call.numbers["num_heads"]), -1) if flat else x.transpose(1, 2)
+    heads = int(call.numbers.get("num_heads", 1))
+    x = x.reshape(*shape[:2], heads, shape[2] // heads) if flat else x.transpose(1, 2)
     width = int(call.numbers.get("rotary_embedding_dim", 0)) or x.shape[-1]
     turned, rest = x[..., :width], x[..., width:]
     apart = call.numbers.get("interleaved", 0)

@@ -49,8 +49,11 @@ class Baseline:
 
 
 def baseline_path(name: str) -> Path:
-    """The file of a baseline: a plain name is in `.noyau/bench`; one with a folder or the suffix `.json` is a path."""
+    """The file of a baseline: a plain name is in `.noyau/bench`; one with a folder or the suffix `.json` is a path.
+    InputError without a name."""
     path = Path(name)
+    if not path.name:
+        raise InputError("a baseline has a name or a path: --save NAME, --compare NAME")
     return path if len(path.parts) > 1 or path.suffix == ".json" else _FOLDER / f"{name}.json"
 
 

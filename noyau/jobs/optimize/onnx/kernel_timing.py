@@ -29,6 +29,7 @@ from noyau.compiler.passes.rewrite import nameless
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
 from noyau.dtypes import DType
 from noyau.errors import InputError, NoyauError, UnsupportedError
+from noyau.frontends.onnx_messages import tensors_of
 from noyau.hosts.onnxruntime.activations import Activations, folding_calls
 from noyau.hosts.onnxruntime.function_bodies import ModelValues, recompute
 from noyau.hosts.onnxruntime.runs import FEW_BINDINGS, MOST_BINDINGS, self_timed
@@ -239,8 +240,9 @@ def matters(moved_bytes: int) -> bool:
 
 
 def stamps(model: onnx.ModelProto, folder: Path) -> Iterator[str]:
-    """The files of a model's external data, with their sizes and modification times."""
-    entries = itertools.chain.from_iterable(tensor.external_data for tensor in model.graph.initializer)
+    """The files of a model's external data, also of its bodies, with their sizes and modification times."""
+    tensors = itertools.chain.from_iterable(map(tensors_of, (model.graph, *model.functions)))
+    entries = itertools.chain.from_iterable(tensor.external_data for tensor in tensors)
     for name in sorted({entry.value for entry in entries if entry.key == "location"}):
         try:
             status = (folder / name).stat()

@@ -15,6 +15,7 @@ from noyau.errors import InputError
 from noyau.hosts.onnxruntime.inputs import Dims
 from noyau.hosts.onnxruntime.path_ends import Between, closest
 from noyau.hosts.onnxruntime.sessions import load_onnxruntime, missing_provider
+from noyau.jobs.command_line import require_amounts
 from noyau.jobs.optimize.pipeline import KEEPS
 from noyau.jobs.optimize.weight_choice import require_wishes
 from noyau.ops.op import Op
@@ -85,9 +86,7 @@ def check_options(wishes: OptimizeOptions) -> None:
     """InputError for an invalid option; MissingExtraError without onnxruntime."""
     if wishes.keep not in KEEPS:
         raise InputError(f"keep={wishes.keep!r} is none of {', '.join(KEEPS)}")
-    for name in ("threads", "budget_s", "within_s"):
-        if getattr(wishes, name) < 0:
-            raise InputError(f"{name}={getattr(wishes, name)} must not be negative")
+    require_amounts(wishes, "threads", "seed", "budget_s", "within_s")
     require_wishes(wishes.weights, wishes.budget, wishes.calibration, "--weights auto")
     load_onnxruntime()
     if wishes.device not in DEVICES:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
 from noyau.errors import InputError
+from noyau.jobs.command_line import require_amounts
 from noyau.jobs.optimize.pipeline import KEEPS
 from noyau.jobs.optimize.weight_choice import require_wishes
 from noyau.text import printable
@@ -109,9 +110,7 @@ def options_from(options: Mapping[str, Any]) -> CompileOptions:
     for name, choice in (("graphs", wishes.graphs), ("prompt", wishes.prompt)):
         if not isinstance(choice, bool):
             raise InputError(f"{name}={choice!r} is neither True nor False")
-    for name, seconds in (("budget_s", wishes.budget_s), ("limit_s", wishes.limit_s)):
-        if not isinstance(seconds, int | float) or not seconds >= 0:
-            raise InputError(f"{name}={seconds!r} is no number of seconds from 0 on")
+    require_amounts(wishes, "budget_s", "limit_s")
     require_wishes(wishes.weights, wishes.budget, wishes.calibration, 'weights="auto"')
     if not isinstance(wishes.verdicts, list | None):
         raise InputError(f"verdicts={wishes.verdicts!r} is no list to which lines are added")

@@ -87,7 +87,8 @@ class JudgedGraph:
                 result, changed = watch_changes(self.run, arguments)
                 self.changed |= changed
                 return result
-            self.judge(arguments)
+            if self.calls == _FIRST + 1:  # another thread may have judged since the look at the count above
+                self.judge(arguments)
             return self.run(*arguments)
         finally:
             self.lock.release()
@@ -126,12 +127,11 @@ class JudgedGraph:
 
 def time_wall_once(run: Run, tell: Callable[[Wall | None], None], is_due: Callable[[], bool]) -> Run:
     """A graph that passes its wall time's split to `tell`, once, after a call when `is_due`; None if it is unknown."""
-    over = list[bool]()
+    once = Lock()
 
     def call(*arguments: Any) -> Any:
-        if over or not is_due():
+        if once.locked() or not is_due() or not once.acquire(blocking=False):
             return run(*arguments)
-        over.append(True)
         result, changed = watch_changes(run, arguments)
         try:
             own, restore = apart(arguments, changed)

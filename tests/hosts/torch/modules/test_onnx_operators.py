@@ -115,6 +115,18 @@ def test_an_operator(operator, inputs, numbers):
         assert np.allclose(got.numpy(), right, 1e-5, 1e-5, equal_nan=True)
 
 
+@pytest.mark.parametrize(("axis", "shape"), [(0, (1, 0)), (1, (0, 12)), (3, (0, 1)), (-1, (0, 4)), (-3, (1, 0))])
+def test_arrays_without_cells_are_flattened(axis, shape):
+    (result,) = run(NodeCall("Flatten", [torch.ones(0, 3, 4)], {"axis": axis}, 1, torch.device("cpu")))
+    assert tuple(result.shape) == shape
+
+
+def test_arrays_without_cells_are_rotated():
+    flat, half = torch.ones(0, 3, 16), torch.ones(0, 3, 4)
+    (result,) = run(NodeCall("RotaryEmbedding", [flat, half, half], {"num_heads": 2}, 1, torch.device("cpu")))
+    assert result.shape == flat.shape
+
+
 def test_every_operator_has_a_case():
     assert set(FUNCTIONS) - {case[0] for case in CASES} == {"SimplifiedLayerNormalization"}
 

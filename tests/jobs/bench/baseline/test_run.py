@@ -113,6 +113,9 @@ def test_what_is_no_baseline_of_this(folder, capsys, key, value, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--compare", ""], "a baseline has a name or a path: --save NAME, --compare NAME"),
+        (["--save", ""], "a baseline has a name or a path: --save NAME, --compare NAME"),
+        (["--against", ""], "there is no such peer"),
         (["--compare", "none"], "there is no baseline none (.noyau/bench/none.json): save one with --save none"),
         (["--compare", "main", "--save", "next"], "--compare goes without --against, --device, --save and --html"),
         (["--compare", "main", "--html", "a.html"], "--markdown writes its table"),

@@ -7,6 +7,7 @@ import math
 import re
 
 import numpy as np
+import onnx
 import pytest
 from onnx import numpy_helper
 
@@ -298,6 +299,19 @@ def test_external_data_that_changed_is_another_model(tmp_path, scene):
     (one,) = stamps(model, tmp_path)
     (tmp_path / "weights").write_bytes(b"123")
     assert [one] != list(stamps(model, tmp_path))
+
+
+def test_external_data_of_bodies_is_part_of_the_model(tmp_path):
+    (tmp_path / "weights").write_bytes(b"1234")
+    tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[1], data_location=1)
+    tensor.external_data.add(key="location", value="weights")
+    body = onnx.GraphProto(name="body", initializer=[tensor])
+    node = onnx.helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)
+    model = onnx.ModelProto(graph=onnx.GraphProto(node=[node]))
+    assert len(list(stamps(model, tmp_path))) == 1
+    constant = onnx.helper.make_node("Constant", [], ["w"], value=tensor)
+    function = onnx.ModelProto(functions=[onnx.FunctionProto(name="f", node=[constant])])
+    assert len(list(stamps(function, tmp_path))) == 1
 
 
 def test_who_is_slower_at_one_binding_is_not_timed_at_another(scene, bench, monkeypatch):

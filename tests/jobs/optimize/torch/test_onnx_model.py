@@ -74,6 +74,20 @@ def test_it_is_optimised_called_and_saved(small, capsys):
         (("--device", "gpu"), "device=gpu is no device of torch's"),
         (("--device", "cpu", "--dim", "sequence=4,8"), "sequence has 2 numbers, and here a size has one"),
         (("--device", "cpu", "--only", "x"), "--only is for models in onnxruntime"),
+        *(
+            (("--device", "cpu", *option.split()), f"{option.split()[0]} is for models in onnxruntime")
+            for option in (
+                "--within 60",
+                "--tune",
+                "--fresh",
+                "--threads 0",
+                "--target sm_90",
+                "--budget 1e-2",
+                "--calibration c.npz",
+                "--weights auto",
+            )
+        ),
+        (("--device", "gpu", "--weights", "none", "--no-tune"), "device=gpu is no device of torch's"),
     ],
 )
 def test_the_command_names_what_does_not_fit(arguments, told, tmp_path, capsys):

@@ -30,6 +30,8 @@ def test_modes_of_torch_compile():
         ({"budget_s": -1}, "budget_s=-1 is no number of seconds from 0 on"),
         ({"budget_s": "long"}, "budget_s='long' is no number of seconds"),
         ({"budget_s": float("nan")}, "budget_s=nan is no number of seconds"),
+        ({"budget_s": True}, "budget_s=True is no number of seconds"),
+        ({"limit_s": False}, "limit_s=False is no number of seconds"),
         ({"limit_s": "long"}, "limit_s='long' is no number of seconds"),
         ({"verdicts": "lines"}, "verdicts='lines' is no list to which lines are added"),
         ({"mode": "fastest"}, "mode='fastest' is none of default, reduce-overhead, max-autotune, max-autotune-no-cuda"),

@@ -173,3 +173,41 @@ def test_a_graph_of_any_size_is_timed_as_a_whole_and_what_torch_runs_names_a_los
     traps.append(True)
     with pytest.raises(DeviceError, match="a compiled graph: a kernel that ran on the GPU before trapped"):
         run(torch.ones(8))
+
+
+class Overtaken:
+    """A lock that another thread takes first, for a whole call of the graph."""
+
+    def __init__(self, graph, x):
+        self.graph, self.x, self.lock = graph, x, graph.lock
+
+    def acquire(self, blocking):
+        self.graph.lock = self.lock
+        self.graph(self.x)
+        return self.lock.acquire(blocking=blocking)
+
+
+def test_of_threads_that_reach_the_third_call_together_one_judges(judged):
+    graph, course, _ = judged
+    course += [FASTER]
+    x = torch.zeros(())
+    graph(x), graph(x)
+    graph.lock = Overtaken(graph, x)
+    assert float(graph(x)) == 1
+    assert not course and graph.calls == 4
+
+
+def test_of_threads_that_are_due_together_one_splits_the_wall_time(monkeypatch):
+    walls, x = [], torch.zeros(())
+    monkeypatch.setattr(whole, "measure_wall", lambda _: None)
+
+    def is_due():
+        if not nested:
+            nested.append(True)
+            run(x)  # another thread, between this one's look and its turn
+        return True
+
+    nested = []
+    run = whole.time_wall_once(kernels, walls.append, is_due)
+    run(x), run(x)
+    assert len(walls) == 1
