@@ -215,12 +215,21 @@ static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int
     }
     if (how != WRITE && copies_open && is_scalar && is_poison(b->start + offset, 1 << b->shift) && is_being_copied(b, offset, how, site))
         c->round |= IS_SET;
-    else if (how != WRITE && b->is_fresh && is_scalar && !(c->round & IS_SET) && b->widest <= 1 << b->shift) {
-        if (is_poison(b->start + offset, 1 << b->shift)) found("uninitialised", how, site, b, offset, 0, 0, "%s", "");
+    else if (how != WRITE && b->is_fresh && offset >= b->fresh_from && is_scalar && !(c->round & IS_SET) && b->widest <= 1 << b->shift) {
+        if (is_poison(b->start + offset, 1 << b->shift) && !is_filled_unseen(b, offset))
+            found("uninitialised", how, site, b, offset, 0, 0, "%s", "");
         c->round |= IS_SET; /* unwatched code wrote it, or it is reported already */
     }
     if (how != READ) c->round |= IS_SET | IS_WRITTEN;
     if (mode == SERIAL) {
+/* Whether code that is not watched, as fread, has written beside a narrow cell: then its bytes too may be a value. */
+static int is_filled_unseen(const block *b, int64_t offset) {
+    const int64_t end = (offset | 7) < b->bytes ? (offset | 7) + 1 : b->bytes;
+    for (int64_t at = offset & -8; b->shift < 2 && at < end; ++at)
+        if (at >= b->fresh_from && b->start[at] != (char)POISON && !(b->cells[at >> b->shift].round & IS_WRITTEN)) return 1;
+    return 0;
+}
+
         if (is_in_work) keep_copied(c, how, site);
         return;
     }

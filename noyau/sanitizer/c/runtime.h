@@ -68,6 +68,7 @@ typedef struct {
     uint64_t hash;                  /* of its contents */
     int64_t widest;   /* the most bytes that unwatched code wrote at once */
     int64_t low;      /* of a stack: its lowest byte that was touched since it was cleared, from its start */
+    int64_t fresh_from; /* where the bytes begin that were not written when it was allocated */
     char name[80];
 } block;
 
