@@ -63,10 +63,19 @@ class TracingShadow(Writes, Shadow):
         self.owner = owner
 
     def touch_many(self, memory: int, cells: Array, access: Access, site: int, changed: Array | None = None) -> int:
+        self.keep_access(memory, cells, access, self.owner)
+        return super().touch_many(memory, cells, access, site, changed)
+
+    def touch_each(self, owners: Array, starts: Array, fences: bool, access: Sequence[Any]) -> None:
+        memory, cells, how, *_ = access
+        self.keep_access(memory, cells, how, np.repeat(owners, np.diff(starts)))
+        super().touch_each(owners, starts, fences, access)
+
+    def keep_access(self, memory: int, cells: Array, access: Access, owners: int | Array) -> None:
+        """Record an access of many cells, by one owner or by an owner for each, if it is a write of a region."""
         if access in _WRITES and not self.is_serial:
             places = np.asarray(cells, np.int64).ravel()
-            self.keep(np.stack([np.full_like(places, memory), places, np.full_like(places, self.owner)], 1))
-        return super().touch_many(memory, cells, access, site, changed)
+            self.keep(np.stack(np.broadcast_arrays(memory, places, owners), 1))
 
     def split(self, memory: int, parts: int) -> None:
         super().split(memory, parts)

@@ -35,6 +35,19 @@ def test_writes_of_parallel_regions_are_remembered(traced):
     assert traced.kept == 4
 
 
+def test_writes_of_a_batch_of_owners_are_kept(traced):
+    memory = traced.memory(6, is_set=True)
+    owners, starts = np.array([3, 4, 9]), np.array([0, 2, 2, 5])
+    traced.touch_each(owners, starts, False, (memory, np.arange(5), Access.WRITE, 0, None))  # before there is a region
+    traced.region()
+    traced.touch_each(owners, starts, False, (memory, np.array([1, 2, 2, 5, 8]), Access.WRITE, 0, None))
+    traced.touch_each(owners, starts, False, (memory, np.arange(5), Access.READ, 0, None))
+    last, others = traced.writers(memory, 6)
+    assert last.tolist() == [-1, 3, 9, -1, -1, 9]
+    assert others.tolist() == [0, 0, 1, 0, 0, 0]
+    assert traced.kept == 5
+
+
 def test_notes_that_are_played(traced):
     memory = traced.memory(3, is_set=True)
     write = ACCESSES * memory + Access.WRITE

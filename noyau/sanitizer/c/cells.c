@@ -3,50 +3,69 @@
 
 static uint32_t grid_block, grid_threads = 1; /* the running block of a grid; the threads of a block */
 
-/* Locks: sets of up to LOCKS_HELD, by number; number 0 is the empty set. */
-enum { LOCKS_HELD = 8, MOST_SETS = 4096 };
-static const void *lock_sets[MOST_SETS][LOCKS_HELD];
+/* Sets of locks, by number; number 0 is the empty set. `set_places`: numbers by the hash of their locks, 0 for none. */
+enum { MOST_SETS = 1 << 16, PLACE_BITS = 17 };
+typedef struct {
+    const void **locks;
+    int count;
+} lock_set;
+static lock_set lock_sets[MOST_SETS];
+static uint16_t set_places[1 << PLACE_BITS];
 static int lock_set_count = 1;
 
-static uint16_t set_number(const void *const *locks) {
-    for (int i = 0; i < lock_set_count; ++i)
-        if (!memcmp(lock_sets[i], locks, sizeof lock_sets[i])) return (uint16_t)i;
-    if (lock_set_count == MOST_SETS) return 0;
-    __real_memcpy(lock_sets[lock_set_count], locks, sizeof lock_sets[0]);
-    return (uint16_t)lock_set_count++;
+/* The number of a set of locks, whose memory it takes over. */
+static uint16_t set_number(const void **locks, int count) {
+    const uint32_t last = (1 << PLACE_BITS) - 1;
+    uint64_t hash = 0;
+    for (int i = 0; i < count; ++i) hash = (hash ^ (uintptr_t)locks[i]) * 0x9E3779B97F4A7C15u;
+    uint32_t at = (uint32_t)(hash >> (64 - PLACE_BITS));
+    for (; count && set_places[at]; at = (at + 1) & last) {
+        const lock_set *known = lock_sets + set_places[at];
+        if (known->count == count && !memcmp(known->locks, locks, (size_t)count * sizeof *locks)) break;
+    }
+    if (!count || set_places[at]) {
+        __real_free(locks);
+        return count ? set_places[at] : 0;
+    }
+    if (lock_set_count == MOST_SETS) fatal("more than 65535 sets of locks that threads hold are too many to watch");
+    lock_sets[lock_set_count] = (lock_set){locks, count};
+    return set_places[at] = (uint16_t)lock_set_count++;
+}
+
+/* The locks of a set, with room for one more. */
+static const void **locks_of(uint16_t set) {
+    const int count = lock_sets[set].count;
+    const void **made = __real_malloc(((size_t)count + 1) * sizeof *made);
+    if (!made) fatal("no memory");
+    if (count) __real_memcpy(made, lock_sets[set].locks, (size_t)count * sizeof *made);
+    return made;
 }
 
 static uint16_t with_lock(uint16_t set, const void *lock) {
-    const void *locks[LOCKS_HELD];
-    __real_memcpy(locks, lock_sets[set], sizeof locks);
-    for (int i = 0; i < LOCKS_HELD; ++i)
-        if (!locks[i]) {
-            locks[i] = lock;
-            return set_number(locks);
-        }
-    return set;
+    const void **locks = locks_of(set);
+    locks[lock_sets[set].count] = lock;
+    return set_number(locks, lock_sets[set].count + 1);
 }
 
 static uint16_t without_lock(uint16_t set, const void *lock) {
-    const void *locks[LOCKS_HELD] = {0};
+    const void **locks = locks_of(set);
     int kept = 0, dropped = 0;
-    for (int i = 0; i < LOCKS_HELD; ++i) {
-        if (lock_sets[set][i] == lock && !dropped) dropped = 1;
-        else if (lock_sets[set][i]) locks[kept++] = lock_sets[set][i];
+    for (int i = 0; i < lock_sets[set].count; ++i) {
+        if (locks[i] == lock && !dropped) dropped = 1;
+        else locks[kept++] = locks[i];
     }
-    return set_number(locks);
+    return set_number(locks, kept);
 }
 
 static int holds(uint16_t set, const void *lock) {
-    for (int i = 0; i < LOCKS_HELD; ++i)
-        if (lock_sets[set][i] == lock) return 1;
+    for (int i = 0; i < lock_sets[set].count; ++i)
+        if (lock_sets[set].locks[i] == lock) return 1;
     return 0;
 }
 
 static const void *common_lock(uint16_t a, uint16_t b) {
-    if (!a || !b) return 0;
-    for (int i = 0; i < LOCKS_HELD && lock_sets[a][i]; ++i)
-        if (holds(b, lock_sets[a][i])) return lock_sets[a][i];
+    for (int i = 0; i < lock_sets[a].count; ++i)
+        if (holds(b, lock_sets[a].locks[i])) return lock_sets[a].locks[i];
     return 0;
 }
 
@@ -93,7 +112,6 @@ static uint32_t own_time(void) {
     const clocks *seen = &now->strand->seen;
     return now->strand->owner < seen->count ? seen->at[now->strand->owner] : 0;
 }
-
 
 /* Keeps the current visit, in place of one of two. */
 static void note(visit *kept, const visit *comes) {
@@ -203,6 +221,14 @@ static int is_poison(const char *at, int bytes) {
     return k == bytes;
 }
 
+/* Whether code that is not watched, as fread, has written beside a narrow cell: then its bytes too may be a value. */
+static int is_filled_unseen(const block *b, int64_t offset) {
+    const int64_t end = (offset | 7) < b->bytes ? (offset | 7) + 1 : b->bytes;
+    for (int64_t at = offset & -8; b->shift < 2 && at < end; ++at)
+        if (at >= b->fresh_from && b->start[at] != (char)POISON && !(b->cells[at >> b->shift].round & IS_WRITTEN)) return 1;
+    return 0;
+}
+
 static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int is_scalar) {
     if (awaited_count && mode == SERIAL) meet_grid(b, c, offset, how, site);
     if (is_in_work && b->kind != SHARED) meet_work(b, c, offset, how, site);
@@ -215,8 +241,9 @@ static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int
     }
     if (how != WRITE && copies_open && is_scalar && is_poison(b->start + offset, 1 << b->shift) && is_being_copied(b, offset, how, site))
         c->round |= IS_SET;
-    else if (how != WRITE && b->is_fresh && is_scalar && !(c->round & IS_SET) && b->widest <= 1 << b->shift) {
-        if (is_poison(b->start + offset, 1 << b->shift)) found("uninitialised", how, site, b, offset, 0, 0, "%s", "");
+    else if (how != WRITE && b->is_fresh && offset >= b->fresh_from && is_scalar && !(c->round & IS_SET) && b->widest <= 1 << b->shift) {
+        if (is_poison(b->start + offset, 1 << b->shift) && !is_filled_unseen(b, offset))
+            found("uninitialised", how, site, b, offset, 0, 0, "%s", "");
         c->round |= IS_SET; /* unwatched code wrote it, or it is reported already */
     }
     if (how != READ) c->round |= IS_SET | IS_WRITTEN;

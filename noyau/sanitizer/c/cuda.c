@@ -177,7 +177,7 @@ static int source_of(const fiber *f, int lane) {
 }
 
 /* Releases the lanes of `who`, each with its answer. */
-static void answer_warp(fiber *first, int lanes, unsigned who, unsigned asked) {
+static void answer_warp(fiber *first, int lanes, unsigned who) {
     uint64_t ballot = 0;
     for (int i = 0; i < lanes; ++i)
         if (who >> i & 1 && first[i].value) ballot |= 1u << i;
@@ -202,7 +202,6 @@ static void answer_warp(fiber *first, int lanes, unsigned who, unsigned asked) {
             }
         }
     }
-    (void)asked;
     for (int i = 0; i < lanes; ++i) {
         if (!(who >> i & 1)) continue;
         if (first[i].operation == SYNC_WARP) first[i].time += (first[i].time & 0xFFF) < 0xFFF;
@@ -229,7 +228,7 @@ static int resolve_warp(fiber *first, int lanes, int stuck) {
             const fiber *other = first + __builtin_ctz(missing);
             tell_wait("divergent-barrier", f, other, other->site, "warp");
         }
-        answer_warp(first, lanes, who, f->mask);
+        answer_warp(first, lanes, who);
         return 1;
     }
     unsigned active = 0;

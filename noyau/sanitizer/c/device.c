@@ -103,7 +103,7 @@ static int is_counted(int64_t many) {
 static int is_hole(const block *b, int64_t at, int64_t unit, int flag) {
     int64_t k = 0;
     while (k < unit && b->start[at + k] == (char)0xCB) ++k;
-    return k == unit && !(b->cells && b->cells[at >> b->shift].round & flag);
+    return k == unit && at >= b->fresh_from && !(b->cells && b->cells[at >> b->shift].round & flag);
 }
 void noyau_result_holes(const char *from, int64_t bytes, int64_t unit) {
     const block *b = block_at(from);

@@ -179,7 +179,7 @@ static int needs_no_cells(block *b, int64_t offset, int64_t bytes, int how, int 
         leave_out(at, bytes);
         return 1;
     }
-    return !b->is_fresh || !is_scalar || bytes < b->widest || !is_poison(at, (int)bytes);
+    return !b->is_fresh || offset < b->fresh_from || !is_scalar || bytes < b->widest || !is_poison(at, (int)bytes);
 }
 
 static void touch_block(block *b, int64_t offset, int64_t bytes, int how, int site, int is_scalar) {
@@ -361,15 +361,37 @@ static void release_block(void *at, int site) {
 
 void __wrap_free(void *at) { release_block(at, HERE); }
 
+/* Marks the first bytes of a new block, a copy of another, as that one's are: what was not written there is not here. */
+static void copy_marks(block *made, const block *from, int64_t bytes) {
+    made->fresh_from = !from->is_fresh || from->fresh_from > bytes ? bytes : from->fresh_from;
+    made->widest = from->widest;
+    if (!from->is_fresh || !from->cells) return;
+    for (int64_t i = 0; i << from->shift < bytes; ++i) {
+        if (!(from->cells[i].round & IS_SET)) continue;
+        if (!made->cells) { /* needed for written bytes that look like unwritten memory */
+            const int64_t left = bytes - (i << from->shift), unit = 1 << from->shift;
+            if (!memchr(made->start + (i << from->shift), POISON, (size_t)(left < unit ? left : unit))) continue;
+            make_cells(made, from->shift);
+        }
+        made->cells[i].round |= from->cells[i].round & FLAGS;
+    }
+}
+
 void *__wrap_realloc(void *at, size_t bytes) {
     if (at && ((char *)at < arena || (char *)at >= arena_end)) return __real_realloc(at, bytes); /* as from strdup */
-    block *made = heap_block((int64_t)bytes, 16, 1, HERE), *b = at ? owned(at) : 0;
-    if (made && b) {
-        __real_memcpy(made->start, b->start, (size_t)(b->bytes < (int64_t)bytes ? b->bytes : (int64_t)bytes));
-        made->is_fresh = 0;
-        b->is_freed = 1;
+    const int site = HERE;
+    block *made = heap_block((int64_t)bytes, 16, 1, site), *b = at ? among(blocks, block_count, at) : 0;
+    if (!made || !at) return made ? made->start : 0;
+    settle_pending(), settle_left_out();
+    if (b && (char *)at < b->start + b->bytes) { /* also after a fault, so that the program goes on as it would */
+        const int64_t left = b->start + b->bytes - (char *)at, kept = left < made->bytes ? left : made->bytes;
+        __real_memcpy(made->start, at, (size_t)kept);
+        if (b->start == at && !b->is_freed) copy_marks(made, b, kept);
+        else made->fresh_from = kept;
     }
-    return made ? made->start : 0;
+    void *const start = made->start;
+    release_block(at, site);
+    return start;
 }
 
 void *__wrap_aligned_alloc(size_t align, size_t bytes) {

@@ -153,7 +153,7 @@ def run(
         try:
             process = subprocess.run(
                 command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                timeout=10 * patience_s * wait_factor(), env={"PATH": os.environ.get("PATH", "")}, check=False,
+                timeout=WAITS_TIMES * patience_s * wait_factor(), env={"PATH": os.environ.get("PATH", "")}, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise CheckError("it waits and never ends") from None

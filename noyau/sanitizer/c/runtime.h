@@ -9,6 +9,7 @@
 #include <link.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -67,6 +68,7 @@ typedef struct {
     int32_t has_hash;
     uint64_t hash;                  /* of its contents */
     int64_t widest;   /* the most bytes that unwatched code wrote at once */
+    int64_t fresh_from; /* where the bytes begin that were not written when it was allocated */
     int64_t low;      /* of a stack: its lowest byte that was touched since it was cleared, from its start */
     char name[80];
 } block;

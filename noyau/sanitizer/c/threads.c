@@ -113,33 +113,69 @@ static void may_spin(void) {
     if (++reads % 256 == 0) yield_turn();
 }
 
-static void lock_mutex(void *mutex, int site) { take(mutex, site); }
+static int is_past(clockid_t clock, struct timespec until) {
+    struct timespec at;
+    clock_gettime(clock, &at);
+    return at.tv_sec > until.tv_sec || (at.tv_sec == until.tv_sec && at.tv_nsec >= until.tv_nsec);
+}
+
+/* Locks, within a time limit if there is one, which passes in real time, so that a wait does end. A lock for readers is
+   one for writers here: its holder runs alone. `generation` of its meeting: whether a reader holds it. */
+static int lock_until(void *lock, int site, clockid_t clock, const struct timespec *until) {
+    meeting *m = meeting_at(lock);
+    for (; until && mode == THREADS && m->holder && m->holder != now->strand && m->holder->on != now; steps += 1) {
+        if (is_past(clock, *until)) return ETIMEDOUT;
+        yield_turn();
+    }
+    take(lock, site);
+    return 0;
+}
+static int lock_mutex(void *mutex, int site) { return lock_until(mutex, site, 0, 0); }
 static int unlock_mutex(void *mutex) {
     meeting *m = meeting_at(mutex);
     if (!m->count || !--m->count) leave(mutex);
     return 0;
 }
+/* Takes a lock if nobody holds it, or if its holder may take it once more. */
+static int try_mutex(void *mutex, int site, int is_recursive) {
+    const strand *holder = meeting_at(mutex)->holder;
+    if (holder && !(is_recursive && holder == now->strand)) {
+        yield_turn();
+        return EBUSY;
+    }
+    return lock_mutex(mutex, site);
+}
+static int read_until(void *lock, int site, clockid_t clock, const struct timespec *until) {
+    const int error = lock_until(lock, site, clock, until);
+    if (!error) meeting_at(lock)->generation = 1;
+    return error;
+}
+static int write_until(void *lock, int site, clockid_t clock, const struct timespec *until) {
+    const int error = lock_until(lock, site, clock, until);
+    if (!error) meeting_at(lock)->generation = 0;
+    return error;
+}
 
 int pthread_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *a) {
-    (void)a;
+    int kind = PTHREAD_MUTEX_DEFAULT;
+    if (a) pthread_mutexattr_gettype(a, &kind);
     __real_memset(m, 0, sizeof *m);
+    m->__data.__kind = kind;
     return 0;
 }
 int pthread_mutex_destroy(pthread_mutex_t *m) {
     (void)m;
     return 0;
 }
-int pthread_mutex_lock(pthread_mutex_t *m) {
-    lock_mutex(m, HERE);
-    return 0;
-}
+int pthread_mutex_lock(pthread_mutex_t *m) { return lock_mutex(m, HERE); }
 int pthread_mutex_trylock(pthread_mutex_t *m) {
-    if (meeting_at(m)->holder) {
-        yield_turn();
-        return EBUSY;
-    }
-    lock_mutex(m, HERE);
-    return 0;
+    return try_mutex(m, HERE, m->__data.__kind == PTHREAD_MUTEX_RECURSIVE);
+}
+int pthread_mutex_timedlock(pthread_mutex_t *m, const struct timespec *until) {
+    return lock_until(m, HERE, CLOCK_REALTIME, until);
+}
+int pthread_mutex_clocklock(pthread_mutex_t *m, clockid_t clock, const struct timespec *until) {
+    return lock_until(m, HERE, clock, until);
 }
 int pthread_mutex_unlock(pthread_mutex_t *m) { return unlock_mutex(m); }
 int pthread_spin_init(pthread_spinlock_t *m, int shared) {
@@ -151,12 +187,9 @@ int pthread_spin_destroy(pthread_spinlock_t *m) {
     (void)m;
     return 0;
 }
-int pthread_spin_lock(pthread_spinlock_t *m) {
-    lock_mutex((void *)m, HERE);
-    return 0;
-}
+int pthread_spin_lock(pthread_spinlock_t *m) { return lock_mutex((void *)m, HERE); }
+int pthread_spin_trylock(pthread_spinlock_t *m) { return try_mutex((void *)m, HERE, 0); }
 int pthread_spin_unlock(pthread_spinlock_t *m) { return unlock_mutex((void *)m); }
-/* A lock for readers is one for writers here: its holder runs alone. */
 int pthread_rwlock_init(pthread_rwlock_t *m, const pthread_rwlockattr_t *a) {
     (void)a;
     __real_memset(m, 0, sizeof *m);
@@ -166,15 +199,85 @@ int pthread_rwlock_destroy(pthread_rwlock_t *m) {
     (void)m;
     return 0;
 }
-int pthread_rwlock_rdlock(pthread_rwlock_t *m) {
-    lock_mutex(m, HERE);
-    return 0;
+int pthread_rwlock_rdlock(pthread_rwlock_t *m) { return read_until(m, HERE, 0, 0); }
+int pthread_rwlock_tryrdlock(pthread_rwlock_t *m) {
+    const meeting *at = meeting_at(m);
+    return at->holder && !at->generation ? try_mutex(m, HERE, 0) : read_until(m, HERE, 0, 0); /* readers share it */
 }
-int pthread_rwlock_wrlock(pthread_rwlock_t *m) {
-    lock_mutex(m, HERE);
-    return 0;
+int pthread_rwlock_timedrdlock(pthread_rwlock_t *m, const struct timespec *until) {
+    return read_until(m, HERE, CLOCK_REALTIME, until);
+}
+int pthread_rwlock_clockrdlock(pthread_rwlock_t *m, clockid_t clock, const struct timespec *until) {
+    return read_until(m, HERE, clock, until);
+}
+int pthread_rwlock_wrlock(pthread_rwlock_t *m) { return write_until(m, HERE, 0, 0); }
+int pthread_rwlock_trywrlock(pthread_rwlock_t *m) {
+    const int error = try_mutex(m, HERE, 0);
+    if (!error) meeting_at(m)->generation = 0;
+    return error;
+}
+int pthread_rwlock_timedwrlock(pthread_rwlock_t *m, const struct timespec *until) {
+    return write_until(m, HERE, CLOCK_REALTIME, until);
+}
+int pthread_rwlock_clockwrlock(pthread_rwlock_t *m, clockid_t clock, const struct timespec *until) {
+    return write_until(m, HERE, clock, until);
 }
 int pthread_rwlock_unlock(pthread_rwlock_t *m) { return unlock_mutex(m); }
+
+/* Semaphores: a wait comes after the posts before it. The value lies in the program's object. */
+static int fail(int error) {
+    errno = error;
+    return -1;
+}
+static int wait_semaphore(sem_t *s, int site, clockid_t clock, const struct timespec *until) {
+    volatile int *left = (volatile int *)s;
+    if (mode == GRID) fatal("a semaphore in a grid cannot be watched");
+    last_site = now->site = site;
+    while (*left == 0) {
+        if (until && is_past(clock, *until)) {
+            steps += 1;
+            return fail(ETIMEDOUT);
+        }
+        if (until) steps += 1, yield_turn();
+        else if (!now->runner && (!program_fiber || is_alone())) stop_stuck();
+        else wait_for_others();
+    }
+    *left -= 1, steps += 1;
+    acquire_at(s);
+    return 0;
+}
+int sem_init(sem_t *s, int shared, unsigned value) {
+    (void)shared;
+    if (value > INT32_MAX) return fail(EINVAL);
+    __real_memset(s, 0, sizeof *s);
+    *(volatile int *)s = (int)value;
+    return 0;
+}
+int sem_destroy(sem_t *s) {
+    (void)s;
+    return 0;
+}
+int sem_wait(sem_t *s) { return wait_semaphore(s, HERE, 0, 0); }
+int sem_timedwait(sem_t *s, const struct timespec *until) { return wait_semaphore(s, HERE, CLOCK_REALTIME, until); }
+int sem_clockwait(sem_t *s, clockid_t clock, const struct timespec *until) { return wait_semaphore(s, HERE, clock, until); }
+int sem_trywait(sem_t *s) {
+    if (*(volatile int *)s) return wait_semaphore(s, HERE, 0, 0);
+    yield_turn();
+    return fail(EAGAIN);
+}
+int sem_post(sem_t *s) {
+    if (*(volatile int *)s == INT32_MAX) return fail(EOVERFLOW);
+    if (mode == GRID) fatal("a semaphore in a grid cannot be watched");
+    release_at(s);
+    *(volatile int *)s += 1, steps += 1;
+    return 0;
+}
+int sem_getvalue(sem_t *s, int *value) {
+    touch(value, sizeof *value, WRITE, HERE, 0);
+    *value = *(volatile int *)s;
+    if (!*value) yield_turn();
+    return 0;
+}
 
 int pthread_cond_init(pthread_cond_t *c, const pthread_condattr_t *a) {
     (void)c, (void)a;
@@ -185,18 +288,22 @@ int pthread_cond_destroy(pthread_cond_t *c) {
     return 0;
 }
 /* A wait may end without a signal, as the standard allows; the waiting thread checks again. */
-int pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m) {
+static int wait_condition(pthread_cond_t *c, pthread_mutex_t *m, int site, clockid_t clock, const struct timespec *until) {
     const int64_t idle = idle_turns, before = accesses;
     unlock_mutex(m);
-    pass_turn(WAITS_THREAD);
-    lock_mutex(m, HERE);
-    if (accesses == before) idle_turns = idle + 1, done_before = accesses + steps; /* a lone waiter makes no progress */
+    if (until) yield_turn(), steps += 1; /* it does end */
+    else pass_turn(WAITS_THREAD);
+    lock_mutex(m, site);
+    if (!until && accesses == before) idle_turns = idle + 1, done_before = accesses + steps; /* a lone waiter makes no progress */
     acquire_at(c);
-    return 0;
+    return until && is_past(clock, *until) ? ETIMEDOUT : 0;
 }
+int pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m) { return wait_condition(c, m, HERE, 0, 0); }
 int pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const struct timespec *until) {
-    (void)until;
-    return pthread_cond_wait(c, m);
+    return wait_condition(c, m, HERE, CLOCK_REALTIME, until);
+}
+int pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock, const struct timespec *until) {
+    return wait_condition(c, m, HERE, clock, until);
 }
 int pthread_cond_signal(pthread_cond_t *c) {
     release_at(c);
@@ -298,12 +405,6 @@ static long ask_system(long number, const long *a) {
         return -1;
     }
     return result;
-}
-
-static int is_past(clockid_t clock, struct timespec until) {
-    struct timespec at;
-    clock_gettime(clock, &at);
-    return at.tv_sec > until.tv_sec || (at.tv_sec == until.tv_sec && at.tv_nsec >= until.tv_nsec);
 }
 
 /* A wait without a time limit may end without a change, as the system's may; the waiting thread checks again. */

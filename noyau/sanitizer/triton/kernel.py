@@ -42,8 +42,6 @@ def watch_in_worker(case: KernelCase) -> WatchedRun:
 
 def _op_with(kernel: UserKernel) -> Op[..., Any]:
     """Return the op of a kernel, found among the globals of its function and of the modules that it imports."""
-    from noyau.ops.op import Op
-
     scope = getattr(python_function(kernel.function or _op_with), "__globals__", {})
     modules = [vars(value) for value in scope.values() if isinstance(value, ModuleType)]
     for names in (scope, *modules):

@@ -348,3 +348,91 @@ def test_lines_that_never_ran_are_named(tmp_path, capfd):
     assert found.notes == ("lines 4, 11 never ran",)
     assert "prog.c: lines 4, 11 never ran" in str(found)
     assert checked(tmp_path, "prog.c", text.replace("100, 2", "100, 0")).notes == ("lines 9-11 never ran",)
+
+
+REALLOCATED = """\
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+static int is_used;
+static void *use(void *block) {
+    *(int *)block += 1;
+    __atomic_store_n(&is_used, 1, __ATOMIC_RELAXED); /* orders nothing */
+    return 0;
+}
+int main(void) {
+    int *q = malloc(40), *r = malloc(40), *s = malloc(12), sum = 0;
+    for (int i = 0; i < 10; ++i) q[i] = r[i] = i;
+    free(q);
+    q = realloc(q, 80); /* freed */
+    sum += q[3];
+    r = realloc(r + 1, 80); /* no start */
+    sum += r[3];
+    s[0] = s[1] = 0xCBCBCBCB;
+    s = realloc(s, 24);
+    sum += s[1] == s[0];
+    sum += s[2] > 1; /* not in the old block */
+    sum += s[5] > 1; /* behind it */
+    unsigned char *c = calloc(7, 1);
+    memset(c, 0xCB, 7);
+    c = realloc(c, 1 << 21);
+    c[7] = 0xCB;
+    c = realloc(c, 1 << 22);
+    sum += c[6] + c[7];
+    c = realloc(realloc(c, 5), 9);
+    sum += c[4];
+    sum += c[5] > 0; /* cut off before */
+    s = realloc(NULL, 16);
+    sum += s[1] > 0; /* a new block */
+    s[0] = 0;
+    pthread_t one;
+    pthread_create(&one, 0, use, s);
+    while (!__atomic_load_n(&is_used, __ATOMIC_RELAXED)) {}
+    s = realloc(s, 160); /* beside its use */
+    pthread_join(one, 0);
+    return sum == 0;
+}
+"""
+
+
+def test_realloc_frees_a_block_and_what_is_behind_its_copy_holds_no_value(tmp_path):
+    faults = [
+        ("crash", "freed */", "freed twice"),
+        ("crash", "no start */", "no start of a block"),
+        ("uninitialised", "not in the old block */", ""),
+        ("uninitialised", "behind it */", ""),
+        ("uninitialised", "cut off before */", ""),
+        ("uninitialised", "a new block */", ""),
+        ("race", "beside its use */", ""),
+    ]
+    found = checked(tmp_path, "prog.c", REALLOCATED)
+    texts, lines = [each.message for each in found.findings], REALLOCATED.splitlines()
+    assert seen(found) == sorted((kind, _line(lines, f"/* {end}")) for kind, end, _ in faults)
+    assert all(any(words in text for text in texts) for *_, words in faults)
+
+
+def _line(lines, end):
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(end))
+
+
+READ_BY_A_LIBRARY = """\
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+    FILE *f = tmpfile();
+    for (int i = 0; i < 1024; ++i) fputc(i % 9 == 8 ? 0xCB : i % 9, f);
+    rewind(f);
+    unsigned char *b = malloc(512), sum = 0;
+    if (fread(b, 1, 512, f) != 512) return 1;
+    b = realloc(b, 1040);
+    if (fread(b + 512, 1, 512, f) != 512) return 1;
+    for (int i = 0; i < 1024; ++i) sum += b[i];
+    b[1031] = 7;
+    sum += b[1030] > 3;
+    return sum == 0;
+}
+"""
+
+
+def test_bytes_that_a_library_wrote_hold_values_whichever_they_are(tmp_path):
+    assert seen(checked(tmp_path, "prog.c", READ_BY_A_LIBRARY)) == [("uninitialised", 13)]

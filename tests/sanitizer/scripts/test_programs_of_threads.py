@@ -226,3 +226,172 @@ int main() {
 
 def test_what_is_moved_as_a_whole_is_read_and_written(tmp_path):
     assert [each.kind for each in checked(tmp_path, MOVED).findings] == ["race"]
+
+
+LOCKS = """\
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+pthread_rwlock_t shared = PTHREAD_RWLOCK_INITIALIZER;
+pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER, again;
+pthread_cond_t never = PTHREAD_COND_INITIALIZER;
+pthread_spinlock_t spin;
+sem_t filled, empty;
+int *cells, late;
+static struct timespec in(clockid_t clock, long ms) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    t.tv_nsec += ms * 1000000;
+    if (t.tv_nsec >= 1000000000) t.tv_nsec -= 1000000000, t.tv_sec += 1;
+    return t;
+}
+static void *work(void *given) {
+    (void)given;
+    for (int i = 0; i < 50; ++i) {
+        struct timespec far = in(CLOCK_REALTIME, 60000), mono = in(CLOCK_MONOTONIC, 60000);
+        while (pthread_rwlock_trywrlock(&shared)) {}
+        cells[0] += 1;
+        pthread_rwlock_unlock(&shared);
+        while (pthread_rwlock_tryrdlock(&shared)) {}
+        if (cells[0] < 0) cells[9] = 1;
+        pthread_rwlock_unlock(&shared);
+        if (!pthread_rwlock_timedwrlock(&shared, &far)) cells[0] += 1, pthread_rwlock_unlock(&shared);
+        if (!pthread_mutex_timedlock(&one, &far)) cells[1] += 1, pthread_mutex_unlock(&one);
+        if (!pthread_mutex_clocklock(&one, CLOCK_MONOTONIC, &mono)) cells[1] += 1, pthread_mutex_unlock(&one);
+        while (pthread_spin_trylock(&spin)) {}
+        cells[2] += 1;
+        pthread_spin_unlock(&spin);
+        pthread_mutex_lock(&again);
+        while (pthread_mutex_trylock(&again)) {}
+        cells[3] += 1;
+        pthread_mutex_unlock(&again), pthread_mutex_unlock(&again);
+    }
+    return 0;
+}
+static void *produce(void *given) {
+    (void)given;
+    for (int i = 0; i < 50; ++i) {
+        sem_wait(&empty);
+        cells[4] = i;
+        sem_post(&filled);
+    }
+    cells[8] = 1;
+    return 0;
+}
+static void *hold(void *given) {
+    (void)given;
+    pthread_mutex_lock(&one);
+    sem_post(&filled);
+    while (__atomic_load_n(&late, __ATOMIC_ACQUIRE) < 1) {}
+    pthread_mutex_unlock(&one);
+    return 0;
+}
+int main(void) {
+    pthread_t a, b, c;
+    pthread_mutexattr_t kind;
+    pthread_mutexattr_init(&kind), pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&again, &kind), pthread_spin_init(&spin, 0);
+    sem_init(&filled, 0, 0), sem_init(&empty, 0, 1);
+    cells = new int[10]();
+    pthread_create(&a, 0, work, 0), pthread_create(&b, 0, work, 0);
+    pthread_join(a, 0), pthread_join(b, 0);
+    pthread_create(&c, 0, produce, 0);
+    int sum = 0;
+    for (int i = 0; i < 50; ++i) {
+        struct timespec far = in(CLOCK_REALTIME, 60000);
+        if (i % 2) sem_wait(&filled);
+        else if (sem_timedwait(&filled, &far)) return 1;
+        sum += cells[4];
+        sem_post(&empty);
+    }
+    cells[8] = 2;
+    pthread_join(c, 0);
+    struct timespec soon = in(CLOCK_REALTIME, 20);
+    printf("%d %d %d %d %d\\n", cells[0], cells[1], cells[2], cells[3], sum);
+    int error = sem_timedwait(&filled, &soon) ? errno : 0, value = 7;
+    sem_getvalue(&filled, &value);
+    printf("%d %d\\n", error == ETIMEDOUT, value);
+    pthread_create(&a, 0, hold, 0);
+    while (sem_trywait(&filled)) {}
+    soon = in(CLOCK_REALTIME, 20);
+    printf("%d %d\\n", pthread_mutex_timedlock(&one, &soon) == ETIMEDOUT, pthread_mutex_trylock(&one) == EBUSY);
+    __atomic_store_n(&late, 1, __ATOMIC_RELEASE);
+    pthread_mutex_lock(&one);
+    soon = in(CLOCK_REALTIME, 20);
+    while (!pthread_cond_timedwait(&never, &one, &soon)) {}
+    soon = in(CLOCK_MONOTONIC, 20);
+    while (!pthread_cond_clockwait(&never, &one, CLOCK_MONOTONIC, &soon)) {}
+    pthread_mutex_unlock(&one);
+    pthread_join(a, 0);
+    sem_wait(&filled);
+}
+"""
+
+
+def test_locks_that_are_tried_or_have_a_time_limit_and_semaphores_order_their_holders(tmp_path, capfd):
+    found = checked(tmp_path, LOCKS)
+    lines = LOCKS.splitlines()
+    last = len(lines) - 1
+    assert seen(found) == [("crash", last), ("race", lines.index("    cells[8] = 2;") + 1)]
+    assert capfd.readouterr().out.splitlines() == ["200 200 100 100 1225", "1 0", "1 1"]
+
+
+MANY = """\
+#include <mutex>
+#include <thread>
+#include <vector>
+std::mutex stripes[6000];
+int *cells;
+void work(bool is_first) {
+    for (int i = 0; i < 6000; ++i) {
+        std::lock_guard<std::mutex> hold(stripes[i]);
+        cells[i] += 1;
+    }
+    if (is_first) {
+        for (int i = 0; i < 20; ++i) stripes[i].lock();
+        for (int i = 0; i < 20; ++i) cells[i] += 1;
+        for (int i = 20; i-- > 0;) stripes[i].unlock();
+    }
+    std::lock_guard<std::mutex> hold(stripes[19]);
+    cells[19] += 1;
+}
+int main() {
+    cells = new int[6000]();
+    std::thread a(work, true), b(work, false);
+    a.join(), b.join();
+}
+"""
+
+
+def test_many_locks_and_many_at_a_time_exclude_their_holders(tmp_path):
+    found = checked(tmp_path, MANY)
+    assert (found.findings, found.is_verified) == ((), True)
+
+
+PAIRS = """\
+#include <mutex>
+#include <thread>
+std::mutex stripes[400];
+int *cells;
+void work() {
+    for (int i = 0; i < 400; ++i)
+        for (int j = i + 1; j < 400; ++j) {
+            std::lock_guard<std::mutex> one(stripes[i]), two(stripes[j]);
+            cells[i] += 1, cells[j] += 1;
+        }
+}
+int main() {
+    cells = new int[400]();
+    std::thread a(work);
+    a.join();
+}
+"""
+
+
+def test_more_sets_of_locks_than_have_numbers_leave_a_run_unverified(tmp_path):
+    found = checked(tmp_path, PAIRS)
+    assert (found.findings, found.is_verified) == ((), False)
+    assert "more than 65535 sets of locks" in str(found)

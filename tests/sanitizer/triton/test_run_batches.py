@@ -8,7 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
-from noyau.sanitizer.triton.run import watch_call
+from noyau.sanitizer.access_map import TracingShadow
+from noyau.sanitizer.triton.run import launch_watched, watch_call
 from noyau.toolchain.triton import programs
 
 
@@ -41,3 +42,13 @@ def test_the_same_as_one_by_one(monkeypatch, shift):
     assert bool(findings) == bool(shift)
     assert numbers == batched_numbers
     assert shift or np.array_equal(cells, batched_cells)
+
+
+def test_the_writes_of_a_batch_are_on_the_map_of_the_launch():
+    x, out, counts = torch.ones(64, 12), torch.zeros(64, 12), torch.zeros(1, dtype=torch.int32)
+    traced = TracingShadow()
+    launch = launch_watched(rows[(64,)], rows, (x, out, counts, 12, 16, 0), {}, shadow=traced)
+    arrays = {each.name: each for each in launch.access_map("rows", traced).arrays}
+    assert arrays["out"].owners == tuple(cell // 12 for cell in range(64 * 12))
+    assert set(arrays["out"].others) == {0}
+    assert arrays["counts"].others == (63,)
