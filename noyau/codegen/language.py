@@ -48,7 +48,8 @@ class Grid(Enum):
 class Generation:
     """The generation of kernels in a language, by `schedule` and `printer`. `deterministic`: a schedule with the same
     bits in each run, if `schedule` does not ensure that; `reserved`: names that the printed text itself needs;
-    `shares_scans`: threads share a scan, for which other languages use one thread a row."""
+    `shares_scans`: threads share a scan, for which other languages use one thread a row; `sums_small_products`: small
+    products of matrices are sums in the kernel around them."""
 
     printer: TextPrinter
     schedule: Schedule
@@ -56,6 +57,7 @@ class Generation:
     has_float8: bool = True
     deterministic: Schedule | None = None
     shares_scans: bool = False
+    sums_small_products: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +103,8 @@ def _require_c_compiler() -> None:
 
 
 _C = Generation(c_printer.together, USUAL)
-_NUMBA = Generation(numba_printer.together, numba_printer.SCHEDULE, numba_spellings.RESERVED)
+# LLVM rounds such a sum otherwise in the vectors and in the remainder of the loop around it.
+_NUMBA = Generation(numba_printer.together, numba_printer.SCHEDULE, numba_spellings.RESERVED, sums_small_products=False)
 _TRITON = Generation(triton_printer.together, on_gpu, triton_tables.RESERVED, has_float8=False)
 _CUDA = Generation(
     cuda_printer.together, in_blocks, cuda_expressions.RESERVED, False, partial(in_blocks, way=Way.OWNER), True

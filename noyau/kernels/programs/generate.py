@@ -18,6 +18,7 @@ import numpy as np
 from noyau.codegen.language import GENERATIONS, LANGUAGES, Schedule, languages_for
 from noyau.compiler.lowering.input_layouts import PACKED, Layout, laid_out, layout_of, lie, strided_names
 from noyau.compiler.lowering.names import identifier
+from noyau.compiler.passes.algebra import products_as_sums
 from noyau.compiler.schedules.gpu.rows_and_columns import join_rows_and_columns
 from noyau.compiler.schedules.gpu.scatters import merges_in_any_order
 from noyau.errors import NoyauError, UnsupportedError
@@ -187,7 +188,9 @@ def program_in(
 ) -> Program:
     """The program of a graph whose inputs have these layouts. On a GPU, a kernel that no schedule takes is partitioned
     further, until each part has one. UnsupportedError where that fails."""
-    strided, scheduling = strided_names(memory, layouts), options or GENERATIONS[language].schedule
+    generation = GENERATIONS[language]
+    strided, scheduling = strided_names(memory, layouts), options or generation.schedule
+    memory = products_as_sums(memory, small=True) if generation.sums_small_products else memory
     if not LANGUAGES[language].on_gpu:
         return program(memory, name, strided, scheduling)
     try:
@@ -195,7 +198,6 @@ def program_in(
         print_program(whole, language, "")
         return whole
     except UnsupportedError:
-        generation = GENERATIONS[language]
 
         def text_of(kernel: Kernel) -> str:
             return generation.printer([schedule_kernel(kernel, generation.schedule)])

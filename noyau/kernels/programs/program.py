@@ -18,7 +18,6 @@ from noyau.compiler.lowering.nest import lower
 from noyau.compiler.lowering.values import guards
 from noyau.compiler.partition.cut import Group, Model, ModelOperator, Speller, partition
 from noyau.compiler.partition.recomputation import repeat_cheap
-from noyau.compiler.passes.algebra import products_as_sums
 from noyau.compiler.passes.cleanup import compose_views, drop_unused, fold_constants, merge_equal
 from noyau.compiler.passes.normal_form import own_sizes
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
@@ -239,7 +238,7 @@ def program(
     `text_of`: the `speller` of `partition`; `joining`: makes one kernel of two, or none.
 
     UnsupportedError where the operands of a kernel do not determine its sizes."""
-    live = _live(compose_views(_same_as_views(merge_equal(fold_constants(products_as_sums(graph, small=True))))))
+    live = _live(compose_views(_same_as_views(merge_equal(fold_constants(graph)))))
     tidy = check(own_sizes(repeat_cheap(_scatters_as_outputs(live))))
     groups_and_cuts = partition(_as_model(tidy), alone_too=True, speller=text_of)
     groups = [group for group in groups_and_cuts.groups if not _is_seen_by_library(group, tidy, groups_and_cuts.groups)]

@@ -101,7 +101,8 @@ def test_a_grid_is_one_to_three_numbers():
 def test_without_a_gpu_a_named_one_is_assumed():
     assert device_properties(torch.device("cpu")) is GPU
     assert "assumed" in GPU.model
-    assert "triton" in where()
+    if not torch.cuda.is_available():
+        assert where() == ""
 
 
 @pytest.mark.skipif(is_interpreted(triton_ops.blocks), reason="triton interprets here")
