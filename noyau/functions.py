@@ -2,8 +2,6 @@
 
 On float16 and bfloat16 they compute in float32 and round once; on float64 they compute in float64."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar

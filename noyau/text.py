@@ -1,7 +1,5 @@
 """Records and names as text: printed, and as plain data for JSON."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Collection, Container, Hashable, Iterable, Mapping, Sequence

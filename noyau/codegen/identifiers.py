@@ -2,8 +2,6 @@
 
 Words that other languages reserve besides are in their own modules."""
 
-from __future__ import annotations
-
 import keyword
 import re
 from collections.abc import Container, Iterator

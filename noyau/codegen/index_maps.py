@@ -1,7 +1,5 @@
 """Kinds of index maps of arrays: a broadcast, slices, a reshape, a lookup of whole axes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

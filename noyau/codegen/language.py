@@ -3,8 +3,6 @@
 A language is one record. Higher layers have their own record for each language by its name: calls of user kernels in
 kernels/call.py, observation of accesses in sanitizer/routes.py."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum

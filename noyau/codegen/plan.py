@@ -1,7 +1,5 @@
 """Plan of kernels from groups: equal groups share a kernel, named after its operations and a digest of its text."""
 
-from __future__ import annotations
-
 import hashlib
 import textwrap
 from collections.abc import Callable, Iterable, Sequence

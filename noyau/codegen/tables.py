@@ -1,7 +1,5 @@
 """Text common to the C family and Python: operators, and Dims, on which they agree for integers >= 0."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache

@@ -1,8 +1,6 @@
 """Printers for languages of GPU threads: memory with a cell for each thread of a block is a variable of each thread,
 and accesses at looked-up indices are predicated on their bounds."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar

@@ -5,8 +5,6 @@ files, each written atomically, or lines of a CSV file.
 Arrow's batches become NumPy columns, without a copy if there are no nulls; texts become objects. Conditions on rows are
 texts, `price > 3 and shop in ('a', 'b')`, which are parsed as Python but never evaluated."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import io

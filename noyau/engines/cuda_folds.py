@@ -1,7 +1,5 @@
 """A reduction over several devices, each with a shard of the rows: each folds its own, and the first one merges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, reduce

@@ -1,8 +1,6 @@
 """Ops on Dask arrays, which return lazy Dask arrays: `blockwise` maps each block of rows to one object cell, its
 results or the state of its folds, and `da.reduction` merges states in a tree of neighbours."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -1,8 +1,6 @@
 """Dask as an engine: parts are delayed tasks, whose states are merged in a tree of neighbours; Dask's collections are
 sources. It runs on the default client, else on Dask's scheduler in this process."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The graph is cut at its folds. The part before them has kernels, which run on each chunk; states are merged by the
 monoids, as those of lanes and threads are; the part after them is evaluated once."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import threading

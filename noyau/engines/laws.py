@@ -1,8 +1,6 @@
 """The laws of a reduction, tested on random states: zero is an identity, merge is associative, any chunks give the
 result of one pass, states survive packing; and merge is commutative, unless the reduction is `in_order`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 
 An engine is a function `run(task, parts, address, count)` that yields the answers of all parts, or of neighbours."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter

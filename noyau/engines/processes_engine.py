@@ -2,8 +2,6 @@
 
 The choice between processes and threads, by a trial on the first rows, whose results are discarded."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

@@ -1,7 +1,5 @@
 """The options of reading a source, and chunks of columns."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence

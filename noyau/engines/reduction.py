@@ -2,8 +2,6 @@
 
 Threads, files and machines fold their own rows from `zero`, and their states are merged, the earlier first."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import pickle

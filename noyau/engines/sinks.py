@@ -2,8 +2,6 @@
 `has(piece)`: the piece is stored already; `write(piece, content)`: content is None at the end of a part; `finish()`;
 `close()`: called however the work ends; `output`: the path or table."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import errno

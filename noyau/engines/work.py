@@ -2,8 +2,6 @@
 
 Arrow's threads read ahead, a pool computes, the caller's thread writes in order: the same bits for any thread count."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 from collections import Counter

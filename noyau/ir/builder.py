@@ -1,7 +1,5 @@
 """Builds graphs node by node: casts, broadcasts, reshapes and kept axes become explicit nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any

@@ -1,7 +1,5 @@
 """The interpreter of the graph IR: its executable definition, in NumPy, at any float width."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never

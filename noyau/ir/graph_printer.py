@@ -2,8 +2,6 @@
 
 Names of a model are escaped where they hold control characters."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import assert_never
 

@@ -1,7 +1,5 @@
 """The rules of the graph IR. Tests run this after every pass."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import assert_never
 

@@ -3,8 +3,6 @@
 It runs scheduled kernels too: loops bound to THREADS and LANES in shuffled order, memory unset at first. Two threads or
 lanes that meet in a cell, a cell that is read too early, or an index outside its buffer is an error here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod

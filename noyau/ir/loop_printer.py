@@ -1,7 +1,5 @@
 """Printer of the loop IR, for readers: a line is a statement; the body of a loop, a condition or a fold is indented."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 

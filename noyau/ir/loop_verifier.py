@@ -3,8 +3,6 @@ text that `run` executes. Tests run the verifier after every schedule function.
 
 Every name in the text is generated (`v0`, `v1`...), so that no name of a model reaches it."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, assert_never

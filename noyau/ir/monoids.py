@@ -3,8 +3,6 @@
 A monoid's functions are written once over an `Algebra`: arrays (the interpreters) or expressions (the printers). A
 user's own monoid need not be associative: values are taken in from left to right, and states are never merged."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable

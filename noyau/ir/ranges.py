@@ -1,7 +1,5 @@
 """Bounds of an index within its loops, and the simplifications that they allow."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache

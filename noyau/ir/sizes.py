@@ -1,7 +1,5 @@
 """Sizes of a computation, from the shapes of its inputs, the demands that they obey, and sizes without a number."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Walks over statements and expressions, their substitution, and the loops that implement intrinsics."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache

@@ -2,8 +2,6 @@
 
 Exit status: 0 right, 1 wrong (or slower than asked), 2 unusable arguments, 130 after Ctrl-C, 143 after SIGTERM."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """`noyau completion bash`: the script with which a shell completes commands, options and files, by shtab."""
 
-from __future__ import annotations
-
 import argparse
 
 from noyau.errors import dependency

@@ -1,7 +1,5 @@
 """The commands on this machine: `noyau doctor` (installed tools), `cache` (built kernels), `machine` (its rates)."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.metadata
 import operator

@@ -1,7 +1,5 @@
 """The command `noyau mcp`: a server of the Model Context Protocol, whose tools are noyau's commands."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

@@ -1,7 +1,5 @@
 """Attach a function, a file or a text to an op as a UserKernel."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import linecache

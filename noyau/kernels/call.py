@@ -5,8 +5,6 @@ A language without a caller, such as C++, runs only under the sanitizer; so do C
 Python's stand-ins for a GPU raise errors of their own: `error_of` decides whether an error is the kernel's.
 """
 
-from __future__ import annotations
-
 import linecache
 import sys
 import traceback

@@ -3,8 +3,6 @@
 A crash or a hang of a worker is reported as an error. Entries are valid until text, machine, versions or code change.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

@@ -1,7 +1,5 @@
 """An op's description and its reference, which is evaluated at its own dtypes, in float64, and as an opaque graph."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 import warnings

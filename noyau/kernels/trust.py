@@ -2,8 +2,6 @@
 
 A function is identified by its fingerprint: its text and everything that it refers to."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import inspect

@@ -3,8 +3,6 @@
 Functions of a user request values by the names of their parameters; `launch=`, `args=` and `init=` get arrays as
 Buffers, which are the same for every runtime, also without a GPU."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import os

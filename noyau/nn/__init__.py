@@ -4,8 +4,6 @@ Each is a plain op: a reference in NumPy, traced into one kernel, with the certi
 Other ops may call them, and are then one kernel with them. Their names are those of torch.nn.functional, if they exist
 there. The axis that is normalised, summed or indexed is the last one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from noyau.nn import functional

@@ -2,8 +2,6 @@
 
 Halves are computed in float32, and rounded once."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Calls with arrays of other packages: with columns of pandas or arrays of xarray, computed on their values, whose
 results of equal shape are labelled; and with lazy arrays, such as Dask's, which give lazy results."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial

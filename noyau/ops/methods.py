@@ -3,8 +3,6 @@
 The values that the method reads from its object are compared at each call: arrays are inputs, and another number means
 another op, so that no call uses an object's earlier state."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Ops from files of Python, by `PATH.py::OP`."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The home of an op, its module or its file, by which another process finds the op."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Gradients that a user writes: a NumPy function traced into graphs of the same form as derived ones."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The map of a small launch, as text and as SVG (the owner that writes each cell), and the shadow that records it."""
 
-from __future__ import annotations
-
 import colorsys
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Semantics of compiled code in Python: the names of a function, and substitutes for what raises or reads more."""
 
-from __future__ import annotations
-
 import ast
 import math
 from collections.abc import Callable, Iterator

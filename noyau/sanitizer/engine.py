@@ -1,7 +1,5 @@
 """The shadow of memory in Python: engine.c, built once, through ctypes."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 from collections.abc import Sequence

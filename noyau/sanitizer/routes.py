@@ -1,7 +1,5 @@
 """Watched kernels in any language: a kernel of an op, on arrays, or a kernel called on any arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
 from importlib import import_module

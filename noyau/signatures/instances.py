@@ -1,7 +1,5 @@
 """Settled signatures: families as dtypes, Rests as axes, sizes from shapes; arguments bound to terms; random inputs."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress

@@ -2,8 +2,6 @@
 
 An error in a text is reported with its column."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -3,8 +3,6 @@
 Other work on the machine makes times drift by more than most kernels gain: only the ratio within a pair is meaningful.
 Sides in places of their own, that is processes, spend half of the time in each other's."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The conditions of the machine while something is timed: its clocks before and after, its other load, its caches."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

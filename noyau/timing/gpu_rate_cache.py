@@ -1,8 +1,6 @@
 """The measured rates of a GPU, cached on disk until the GPU, its driver, torch or noyau change; and the floors of times
 on it. Nothing here needs a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any

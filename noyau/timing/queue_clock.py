@@ -4,8 +4,6 @@ until the whole call is enqueued, so that Python's time to enqueue is not measur
 The kind of queue is defined elsewhere; this file knows of no GPU. The protocol is that of triton's do_bench and of
 nvbench's blocking kernel, with the overhead of an empty pair of marks subtracted as in pygpubench."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass

@@ -1,7 +1,5 @@
 """Named ranges of a program's time, `with noyau.range("load"):`, for recorded timelines and for NVTX."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

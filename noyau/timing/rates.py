@@ -2,8 +2,6 @@
 cached on disk until the machine, its compiler or noyau change. Where the full set was never measured, the bandwidth of
 memory at single sizes is. And the floor of a memory-bound kernel: the least seconds for its bytes."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import math

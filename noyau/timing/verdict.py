@@ -1,7 +1,5 @@
 """The verdict of a comparison, from the ratios of its pairs and the bootstrap interval of their median."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

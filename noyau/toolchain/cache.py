@@ -4,8 +4,6 @@ records of facts that hold until something changes, one for each key.
 An entry is one file, `KEY-CONTENT.SUFFIX`: KEY is a digest of its inputs, CONTENT a digest of its bytes. A file that
 does not match its name is removed and made again. Nothing is locked: an entry appears whole, by a rename."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import datetime

@@ -1,7 +1,5 @@
 """Suspension of garbage collection while something is compiled or timed."""
 
-from __future__ import annotations
-
 import gc
 import os
 from contextlib import AbstractContextManager

@@ -4,8 +4,6 @@ A function of floats computes in float64 or longer, and its caller rounds the re
 bits gives the dtype that its name implies. Triton's names (`add_rn`) and those of Numba (`dadd_rn`, `fadd_rn`) are both
 known. Source of names and meanings: the CUDA Libdevice User's Guide."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import operator

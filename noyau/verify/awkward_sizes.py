@@ -1,7 +1,5 @@
 """Awkward sizes that are valid for a graph: 0, 1, primes, block sizes and their neighbours."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain

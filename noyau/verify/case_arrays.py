@@ -1,7 +1,5 @@
 """The arrays of an adversarial case: floats of a pattern, integers of a style, indices within their tables."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The certificate of a kernel: the comparison of its values with the truth, case by case and in total."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,8 +1,6 @@
 """The checks of kernels and ops, which are the records of a report and print themselves; and their coverage: sizes that
 ran, constants of a kernel that no size exceeded, lines that never ran."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Findings: faults of a kernel, each with its line of the source and a remedy as text."""
 
-from __future__ import annotations
-
 import linecache
 import re
 from collections import Counter

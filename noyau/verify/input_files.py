@@ -1,7 +1,5 @@
 """Samples of a user's own inputs: one from an .npz file, or those that a script yields."""
 
-from __future__ import annotations
-
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping

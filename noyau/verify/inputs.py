@@ -1,7 +1,5 @@
 """Synthetic inputs of a model that satisfy the graph's constraints."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Collection, Sequence

@@ -1,7 +1,5 @@
 """The tables that an integer input indexes, and the range of indices that is valid for all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -2,8 +2,6 @@
 
 A pattern gets the standard normal numbers of the input, which are positive under a root or a logarithm."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import TypeAlias

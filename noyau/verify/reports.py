@@ -2,8 +2,6 @@
 
 Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0."""
 
-from __future__ import annotations
-
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence

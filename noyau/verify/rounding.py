@@ -7,8 +7,6 @@ are not rounded, so counters and masks in floats stay unchanged.
 A sum whose partial sums overflow, or with infinite terms, is inf, -inf or NaN depending on the order of its terms. No
 order is more right than another, so each of the four that are tried counts as an unfused run."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ distances of nine runs of the unfused computation from the truth: one unchanged,
 ulp and with other roundings. The roundings inside a reference (one Opaque) are those of its traced graph, if that is
 given: as far as the graph strays from its own truth, the reference may stray from its truth."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

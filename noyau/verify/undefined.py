@@ -1,7 +1,5 @@
 """Output cells that depend on undefined results: those that change when undefined results are replaced."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """The uses of each value of a graph, and the roles of inputs that follow: masks, positions, numbers under a root."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Arrays on their way to another process: one file each, strings as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

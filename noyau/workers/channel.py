@@ -1,8 +1,6 @@
 """Messages between two processes over a pair of sockets; between a worker and its parent, requests are functions to
 run, replies are their results or their errors."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import select

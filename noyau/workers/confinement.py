@@ -3,8 +3,6 @@
 Linux provides resource limits, namespaces of users, processes and the network (unshare), and Landlock for files
 (docs.kernel.org, userspace-api/landlock). Each is used if the system permits it; the Ending names the missing ones."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

@@ -1,7 +1,5 @@
 """Running of Python files: their folder comes first in the import path, as when Python runs them; import hooks."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

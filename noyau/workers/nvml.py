@@ -1,8 +1,6 @@
 """The conditions of a GPU while it is timed: its clocks, its temperature and its throttle reasons, as the driver's own
 library (NVML) reports them, if nvidia-ml-py is installed; nothing is ever changed."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Control groups of both versions (docs.kernel.org, admin-guide/cgroup-v2 and cgroup-v1) are followed from the process's
 own up to the root, for a limit of any of them holds. And the memory of a process: current, peak, and freed."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """The signals that end a process: raised as exceptions, or deferred; and a time limit for Python code in a thread."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import signal

@@ -1,7 +1,5 @@
 """Detection of tampering by a timed callable, from its side effects: never from its time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Expressions of the loop IR in C."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from noyau.codegen import statements

@@ -1,7 +1,5 @@
 """The table of a C kernel for a runtime: sizes and shapes, extents of launches, and the bytes moved for an item."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Spellings of C: types, numbers, operators, functions of integers, comments, pairs of bfloat16 in one word."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

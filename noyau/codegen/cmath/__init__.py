@@ -5,8 +5,6 @@ promise from its comment ("1.0 ulp"), so that text and table cannot disagree. A 
 others. All functions are inlined, need only <math.h> and <stdint.h>, keep infinities, NaN, -0 and denormals, and are
 correct with or without fused multiply-add. benchmarks/minimax.py derives the coefficients."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Names and expressions of language `cuda`, and its scalar functions: those of language `c`, without attributes for
 host compilers, and with instructions of the GPU where one does the work."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Set
 from functools import partial

@@ -2,8 +2,6 @@
 
 An offset becomes an index along each axis if these are certainly within bounds."""
 
-from __future__ import annotations
-
 from noyau.codegen import statements
 from noyau.codegen.numba.index_bounds import is_inside, out_of_tiles
 from noyau.codegen.numba.spellings import INTEGER_FUNCTIONS, KINDS, OF_BOOLS, PREFIX, NumbaNames, const_text, narrow

@@ -1,7 +1,5 @@
 """Proofs that an index is within its axis, also in loops over tiles."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping, Sequence
 
 from noyau.ir.dims import Atom, Dim, DimOp, never_negative

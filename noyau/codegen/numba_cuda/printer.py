@@ -5,8 +5,6 @@ A loop on THREADS is a grid: of blocks, whose threads are the loops over lanes i
 Memory with a cell for each thread of a block is a variable of each thread, merged through shared memory.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Scalar functions, casts, reductions, scans and products as NumPy source."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import zip_longest

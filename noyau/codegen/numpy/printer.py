@@ -3,8 +3,6 @@
 Kernels are judged by this text, and users read and edit it. It needs NumPy and `noyau.functions`; on float64 inputs
 within `noyau.functions.widen_floats()` it computes the truth."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

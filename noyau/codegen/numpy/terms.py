@@ -1,7 +1,5 @@
 """Terms of NumPy source: expressions with their precedence, numbers, dtypes, extents."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

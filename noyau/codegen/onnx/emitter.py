@@ -1,7 +1,5 @@
 """Emitter of ONNX nodes, with fresh names, shared constants, and sizes as values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce

@@ -3,8 +3,6 @@
 A function is one operator if the CPU kernels of onnxruntime compute it to the table's accuracy, in the dtypes that they
 support; else it is composed of several. A function that neither way gives is refused."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

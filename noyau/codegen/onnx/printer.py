@@ -2,8 +2,6 @@
 
 A view that is no slice, transpose or reshape is a Gather of each cell."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce

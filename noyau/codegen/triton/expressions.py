@@ -3,8 +3,6 @@
 Some rows need functions that the text of a kernel calls: those that begin at no multiple of 16 bytes, are loaded
 twice, or are divided by one value. `LeadTile` describes a tile that begins before its row."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field

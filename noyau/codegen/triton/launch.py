@@ -1,7 +1,5 @@
 """A launch of a kernel as a function that Triton compiles: one program of a grid, with tiles as blocks of values."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import assert_never

@@ -1,8 +1,6 @@
 """The state of a launch being printed in Triton: lines, names of values, and memory (blocks of values); and facts about
 the tiles of a launch that its text depends on."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -3,8 +3,6 @@ it computes the sizes, makes the results, chooses the tiles, and starts the laun
 
 Running the text needs only torch and triton; printing it needs neither."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Attention of few rows as two launches in language `triton`: first, a program has a row of queries and a part of the
 keys that no mask hides; then the parts are merged. Sizes alone decide how many: the bits are always the same."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from noyau.codegen.triton.launch import WAIT

@@ -7,8 +7,6 @@ a scale per group of inputs. An unsigned cell becomes a float32 as bits in the m
 One row is summed in registers, its weights loaded before the launch waits for the previous one (programmatic dependent
 launch); more rows use the matrix unit, which multiplies 8-bit integers exactly as halves."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

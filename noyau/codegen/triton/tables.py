@@ -3,8 +3,6 @@
 Float32 results keep the error that the operator table promises: where a function of CUDA's libdevice has a larger one,
 it is computed in float64 and rounded. No identifier is a Python keyword, or a name that the text itself uses."""
 
-from __future__ import annotations
-
 import math
 import re
 from abc import ABC, abstractmethod

@@ -6,8 +6,6 @@ maps of more than 100 flops a cell; reductions, running results, merges, matrix 
 Between these it is a minimum cut, weighed in bytes: the cheapest values from which all reads of the backward graph can
 be computed. Of cuts of equal weight it is the last one, which needs the least recomputation."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace

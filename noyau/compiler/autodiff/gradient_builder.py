@@ -2,8 +2,6 @@
 
 The derivatives of scalar functions are the rules of `ir/operators.py`, emitted as nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ A reverse scan is a scan of flipped cells, and an exclusive scan an inclusive on
 rule. With s_k the state of a fold before cell k, the cell's gradient is that of the result, times df/dx at (s_k, x_k),
 times df/ds of every later step: a running result of the fold, and a running product from behind."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ alike, and leave the quotient as it is. So no gradient need go through it. The s
 changes when each cell c of that value grows by d(c): not at all, by a multiple k d(c), or by a factor exp(k d(c)),
 where the index map gives c. Any other change ends the search."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

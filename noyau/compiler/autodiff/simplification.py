@@ -1,7 +1,5 @@
 """Simplification of a derived gradient: equal values merged, views composed, unused values dropped."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace

@@ -4,8 +4,6 @@ Axes of the source and of the result are connected where an index entry names th
 itself: a slice is padded, a flip flipped, a strided slice spread out, a split or a merge undone, a diagonal placed into
 zeros, and axes that no entry names are summed. Any other view (overlapping windows, repeated borders) is a Scatter."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Memory layouts of inputs for which a kernel is specialised: permuted axes, strides as sizes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Changes of a nest before it is lowered again: loops reordered, cut at a point, reversed or split by a divisor."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise

@@ -2,8 +2,6 @@
 
 An output may fit the loops of another with its axes merged, as by a reshape, or permuted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never

@@ -3,8 +3,6 @@
 The largest output gives the loops. Loops that reductions depend on come first, so that each reduction is done once a
 row; the other outputs are stored in the same loops, or in the outer ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

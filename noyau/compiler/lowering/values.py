@@ -6,8 +6,6 @@ memory, which the loop over the scanned axis carries from one index to the next.
 can meet a cell, and its place is the cell's but for looked-up indices, a cell selects whether it does; else updates are
 merged in memory, one after the other. Each index is inside for certain, or by a guard of the kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never, cast

@@ -1,7 +1,5 @@
 """Costs of a kernel before it is scheduled: its cells, its flops and the bytes that it must move."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Iterator
 

@@ -1,7 +1,5 @@
 """Def-use chains of a model, the graph that a set of its operators computes, and the set's structural key."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 

@@ -3,8 +3,6 @@
 A sum over columns and work row by row are never one kernel. Where both read a value that follows from the inputs in a
 few steps, one kernel would write it and the other read it: that moves more bytes than reading the inputs twice."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

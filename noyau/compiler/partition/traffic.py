@@ -3,8 +3,6 @@
 The bytes that a group must move are what it must read of each input, and its outputs; less than all of an input where a
 view or a gather reads a part of it: the floor of a kernel's time follows from these bytes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -10,8 +10,6 @@ x / sqrt(v), x * reciprocal(sqrt(v)) and x * rsqrt(v) are x * rsqrt(v); so is x 
 overflows and the truth does not; y / (1 + exp(-x)) is y * sigmoid(x), which is not 0 yet where exp(-x) overflows; (x /
 2) * (2 * y) is x * y, which rounds once. a > b is b < a, and a choice by `not c` is a choice by c."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

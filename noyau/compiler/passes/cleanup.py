@@ -1,8 +1,6 @@
 """Passes that tidy: equal values merged, constants folded, views composed, unused values dropped; and a check for
 outputs that are reshapes of each other: the same memory would be written twice."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations

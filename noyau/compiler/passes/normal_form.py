@@ -3,8 +3,6 @@
 Digests of how values are computed and used, independent of names, order operands. Products are rounded by themselves,
 not contracted with a sum, where one rounding more or less would show."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

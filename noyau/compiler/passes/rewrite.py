@@ -1,7 +1,5 @@
 """Rebuilding of a graph node by node, shared by passes: a node becomes other nodes or another value's name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any

@@ -2,8 +2,6 @@
 
 In a lowered nest every loop may run in any order: each cell is stored once, and only folds carry a state."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

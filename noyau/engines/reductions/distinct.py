@@ -1,7 +1,5 @@
 """Distinct counts in constant memory, by hashes of 64 pseudorandom bits."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Counts, sums, means and variances of all rows, or by group."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Statistics of numbers: a histogram and quantiles by counts of bins; QR of tall matrices, and least squares."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

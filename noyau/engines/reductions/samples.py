@@ -1,7 +1,5 @@
 """Selections of rows: the largest, a random sample, the nearest."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

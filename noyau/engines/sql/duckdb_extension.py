@@ -2,8 +2,6 @@
 
 C code cannot access a connection of the Python package, but an extension gets the database when it is loaded."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """`noyau.create_function`: an op or a reduction as a function of SQL. Rows of SQLite are buffered to whole chunks."""
 
-from __future__ import annotations
-
 import json
 import re
 from array import array

@@ -2,8 +2,6 @@
 A state is the number of rows, then the parts of the folds; the state of no rows is the number alone. If integers are
 summed, its last part is a flag for an overflow, since sums of kernels wrap around."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any

@@ -1,7 +1,5 @@
 """NumPy's functions that join, split, repeat, roll and pad arrays, or insert and delete cells."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """NumPy's creation functions in a trace: the new arrays may be written, and their sizes may be symbolic."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

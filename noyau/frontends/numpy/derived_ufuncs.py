@@ -1,8 +1,6 @@
 """Ufuncs composed of functions of the operator table; the ufunc methods outer, at and reduceat; and the functions of
 `noyau.functions` that NumPy lacks, on traced arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import log, pi

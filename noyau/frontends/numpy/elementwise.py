@@ -1,7 +1,5 @@
 """NumPy's elementwise functions that are no ufuncs: selection, clipping, rounding, tolerances, copies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

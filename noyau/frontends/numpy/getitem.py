@@ -2,8 +2,6 @@
 
 `ConstantArray` holds known numbers that traced indices select: a codebook, the rows of np.eye."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias

@@ -1,8 +1,6 @@
 """NumPy's functions of positions: diagonals, np.piecewise, flat indices, searches in sorted cells, histograms; and
 functions that NumPy writes in Python, whose own source is traced (DEFINED)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

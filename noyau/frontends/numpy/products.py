@@ -1,7 +1,5 @@
 """Matrix products and np.einsum as Contract nodes of two operands; np.linalg.norm."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from string import ascii_letters
 from typing import Any

@@ -1,7 +1,5 @@
 """NumPy's reductions and running results, as functions, methods and methods of ufuncs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

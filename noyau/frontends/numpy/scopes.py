@@ -1,7 +1,5 @@
 """The scope of a traced function: stand-ins for numpy, math and called functions in its globals, closure, defaults."""
 
-from __future__ import annotations
-
 import builtins
 import functools
 import math

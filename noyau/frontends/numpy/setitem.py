@@ -1,7 +1,5 @@
 """Writes into arrays: slices, indices, index arrays and masks on the left of `=`, and operations in place."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

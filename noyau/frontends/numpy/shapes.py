@@ -1,7 +1,5 @@
 """NumPy's functions that only change where cells are read: reshapes, transposes, broadcasts, diagonals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sliding windows, correlations, convolutions and gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tape of a NumPy trace: a graph builder that answers questions about sizes, and records answers as demands."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from itertools import islice

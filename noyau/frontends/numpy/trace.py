@@ -2,8 +2,6 @@
 
 `BoundedTape` limits the nodes that unrolled loops add to a trace with numbers in the place of sizes."""
 
-from __future__ import annotations
-
 import sys
 import traceback
 from collections import Counter

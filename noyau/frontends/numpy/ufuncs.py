@@ -1,7 +1,5 @@
 """NumPy's ufuncs as scalar functions of the operator table; dtypes are those of the loop that NumPy would choose."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Boundaries, the nodes that noyau does not import: the reasons, and models of single nodes for the interpreter."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress

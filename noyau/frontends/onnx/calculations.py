@@ -1,7 +1,5 @@
 """Scalar functions by ONNX's names, with its broadcasting and its dtype rules; activations composed of them."""
 
-from __future__ import annotations
-
 from functools import partial, reduce
 
 import numpy as np

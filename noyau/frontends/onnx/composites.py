@@ -2,8 +2,6 @@
 
 Also operators of onnxruntime's domain: embeddings, which are sums of table rows, rotary embeddings, GELU."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import partial

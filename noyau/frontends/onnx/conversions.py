@@ -1,7 +1,5 @@
 """Conversions between dtypes: casts, and quantisation with one scale, scales along an axis, or scales of blocks."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from noyau.dtypes import DType, from_onnx

@@ -1,7 +1,5 @@
 """Values calculated from few numbers or from positions: constants, ranges, OneHot, EyeLike, Trilu."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from noyau.dtypes import DType, from_onnx

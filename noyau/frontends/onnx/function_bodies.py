@@ -1,8 +1,6 @@
 """The bodies of composite operators, from ONNX's schemas and from the functions of a model; and models of a single
 node, with these functions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Operators with computed indices: Gather and its kin; slices; ScatterElements and ScatterND, which merge updates."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from noyau.errors import UnsupportedError

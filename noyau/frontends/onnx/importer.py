@@ -1,7 +1,5 @@
 """Import of an ONNX model into a graph, node by node; a node without a meaning is a boundary with its reason."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The values of a model during its import: graph nodes, and contents of shape arithmetic as Dims."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

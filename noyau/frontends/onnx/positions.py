@@ -1,7 +1,5 @@
 """Indices that are values: looked up, counted from the end, or derived as Dims."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias

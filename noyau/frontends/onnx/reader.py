@@ -1,7 +1,5 @@
 """ONNX files, read and verified without their external data; the tensors of a model, memory-mapped on access."""
 
-from __future__ import annotations
-
 import math
 import stat
 from collections.abc import Iterator, Mapping

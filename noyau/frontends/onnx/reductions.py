@@ -1,7 +1,5 @@
 """Reductions and running results; Einsum, a view and a sum for one operand, a contraction for two."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias

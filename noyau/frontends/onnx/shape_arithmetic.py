@@ -3,8 +3,6 @@ and arithmetic, comparisons, choices and reductions of such cells.
 
 A function returns the contents of the site's outputs, or None where they are not known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any, TypeAlias

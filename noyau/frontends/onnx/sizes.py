@@ -1,7 +1,5 @@
 """Sizes of a model: their names as identifiers, the weight of formulas over them, the broadcasting of extents."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Tensors of a model as arrays: raw bytes, typed cells, and external data, which stays in the folder of the model."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path, PurePosixPath, PureWindowsPath

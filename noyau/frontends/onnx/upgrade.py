@@ -1,7 +1,5 @@
 """Upgrades of models of an old IR or opset, or with extents of -1, to the form that noyau reads."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from contextlib import suppress
 from copy import deepcopy

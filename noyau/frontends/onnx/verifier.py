@@ -1,7 +1,5 @@
 """The verifier of ONNX models: names, order, cycles, extents."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterator

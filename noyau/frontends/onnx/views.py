@@ -2,8 +2,6 @@
 
 Resize takes the nearest cell, by the scale of each axis, and only where rounding in floats changes no cell."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

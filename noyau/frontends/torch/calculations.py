@@ -2,8 +2,6 @@
 
 Operands are cast to the dtype in which torch computes them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """ATen's gathers and scatters, whose indices are values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Import of a graph of ATen operators, node by node; an operator without a meaning is a boundary with its reason."""
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

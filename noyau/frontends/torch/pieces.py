@@ -1,7 +1,5 @@
 """ATen's fills, ranges and triangles; splits, concatenations, pads and writes into slices."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from noyau.dtypes import DType

@@ -1,7 +1,5 @@
 """One ATen operator being imported: its operands as values, the nodes that it emits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias

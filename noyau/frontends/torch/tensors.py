@@ -1,7 +1,5 @@
 """Conversions of torch's tensors, dtypes and sizes to noyau's."""
 
-from __future__ import annotations
-
 from functools import reduce
 from typing import Any
 

@@ -1,7 +1,5 @@
 """ATen's views as index maps."""
 
-from __future__ import annotations
-
 import torch
 from torch import fx
 

@@ -1,7 +1,5 @@
 """The runtime's own C library: built once, tested, and given a table of functions of Python and of NumPy."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass

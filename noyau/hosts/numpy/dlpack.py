@@ -6,8 +6,6 @@ No such package is imported: an object describes its memory by DLPack (https://d
 Capsules of DLPack are read with ctypes where NumPy does not take their dtype. The structures are those of dlpack.h 1.1,
 with and without a version."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import sys

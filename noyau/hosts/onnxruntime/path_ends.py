@@ -1,7 +1,5 @@
 """The ends of a path, `A,B:C`: the values at which it begins, and the values to which it leads."""
 
-from __future__ import annotations
-
 import difflib
 import itertools
 from collections.abc import Collection, Iterator, Sequence

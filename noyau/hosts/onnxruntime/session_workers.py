@@ -1,7 +1,5 @@
 """Sessions of onnxruntime in processes of their own, as sides of a comparison."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import shutil

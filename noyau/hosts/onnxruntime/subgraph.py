@@ -1,7 +1,5 @@
 """Subgraph between the ends of a path: its operators, and whether they enclose a graph."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Kernels on tensors of PyTorch, and ops as operators of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

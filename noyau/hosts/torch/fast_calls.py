@@ -1,7 +1,5 @@
 """Calls of kernels on tensors, in C where torch lets C read its tensors."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence

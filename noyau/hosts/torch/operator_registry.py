@@ -1,7 +1,5 @@
 """Operators of torch: one definition each in torch's registry, and tensors without cells for tracing."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ other packages on a GPU, by DLPack if the package has it (CuPy), whose exchange 
 else by the CUDA array interface (Numba), version 3 of which names the stream that writes the array. Tensors
 without cells, whose shapes may be symbolic, have arrays of one cell as stand-ins."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from functools import cache, reduce

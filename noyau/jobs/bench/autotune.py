@@ -1,7 +1,5 @@
 """`noyau.tune`: autotuning; the fastest kernel of an op and its best constants are measured and recorded."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

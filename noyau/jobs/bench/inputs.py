@@ -1,7 +1,5 @@
 """Inputs for timing candidates: several draws of the same shapes, and their layouts in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Peers by name: an op's reference, or a function, compiled by torch.compile, Numba or numexpr."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The work of a call, and the record of a race of candidates, with hot and cold times, which prints itself."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

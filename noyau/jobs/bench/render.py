@@ -1,7 +1,5 @@
 """A bench as text, page, Markdown, JUnit and CSV: at each set of sizes the fastest first, then unranked candidates."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator, Sequence

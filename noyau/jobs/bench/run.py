@@ -1,7 +1,5 @@
 """`noyau.bench`: candidates, sizes and devices are validated and timed; the result is a record of races."""
 
-from __future__ import annotations
-
 import itertools
 import operator
 import re

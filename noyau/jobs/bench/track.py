@@ -1,7 +1,5 @@
 """The race of candidates: each is verified by a first call, timed in rounds on a track, and verified by timed runs."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ The heuristics are CUDA's (Best Practices Guide, "Execution configuration"): blo
 at least two to four blocks for each multiprocessor; and loads of 16 bytes, a few of them in flight for each thread.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Evidence: values against float64, adversarial inputs, and the certificate of a kernel."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

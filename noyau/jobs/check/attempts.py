@@ -1,7 +1,5 @@
 """The inputs that kernels of an op are tried on: dtypes, ranks, sizes and numbers; and the time budget of trials."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import time

@@ -1,8 +1,6 @@
 """Kernels under check, and how each is run: user kernels in a worker process if possible, generated kernels in this
 process, in every memory layout of the inputs."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -3,8 +3,6 @@
 A kernel in C goes to a worker by its library. A Python callable is loaded again there from the op's file, or is already
 there in a fork of this process. If neither is possible, it runs here."""
 
-from __future__ import annotations
-
 import ctypes
 import inspect
 import math

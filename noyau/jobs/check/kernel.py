@@ -1,7 +1,5 @@
 """The check of one kernel: all trials of it, and their outcome."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The page of a check: findings on the lines of the source, who touches which cell, and how exact the kernels are."""
 
-from __future__ import annotations
-
 import linecache
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """`noyau.check(op)`: each kernel of an op against its reference in float64, in parts that two processes share."""
 
-from __future__ import annotations
-
 import importlib.util
 import multiprocessing
 import os

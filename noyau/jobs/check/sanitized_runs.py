@@ -1,7 +1,5 @@
 """Watched runs of a kernel under check, maps of small calls, and compute-sanitizer's reports on the same kernels."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

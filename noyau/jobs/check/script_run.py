@@ -1,7 +1,5 @@
 """A script or a notebook, run unchanged in a process of its own, with hooks that watch every kernel in it."""
 
-from __future__ import annotations
-
 import json
 import linecache
 import os

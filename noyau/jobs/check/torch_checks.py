@@ -3,8 +3,6 @@ its values and its gradients.
 
 `noyau.check(function, args, reference=f)` takes an autograd.Function's apply, or an operator of torch.library."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence

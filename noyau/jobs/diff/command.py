@@ -1,7 +1,5 @@
 """The command `noyau diff`."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

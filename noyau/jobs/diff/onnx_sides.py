@@ -1,7 +1,5 @@
 """A model in the form that is compared: nodes with their parameters, independent of names, and constants by digest."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The record of the difference of two models."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

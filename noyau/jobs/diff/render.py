@@ -1,7 +1,5 @@
 """The difference of two models as text and as a page: a summary, then nodes and weights, then values."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

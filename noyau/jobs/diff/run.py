@@ -1,7 +1,5 @@
 """`noyau diff`: two models matched node by node, and run on the same inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

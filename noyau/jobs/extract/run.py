@@ -1,7 +1,5 @@
 """A path of a model as an op in a separate file: its reference in NumPy, its captured inputs, and an initial kernel."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -1,7 +1,5 @@
 """The rates of a processor as tables for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import RenderableType

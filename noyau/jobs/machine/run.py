@@ -1,7 +1,5 @@
 """`noyau machine`: the measured rates of the processor and the GPU, as tables or JSON."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import re

@@ -5,8 +5,6 @@ the CPU, torch on CUDA. A new host is a file with the methods of `Host`; nothing
 
 A `Candidate` is a kernel with its evidence so far: library, certificate, timings, verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -2,8 +2,6 @@
 
 Names come from model files: they are never read as markup, and unprintable characters are escaped."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 """Choices of weights in few bits: the fastest first, then products undone, the costliest first, until the outputs are
 within a budget. One search for models in onnxruntime and modules of torch: a variant is any form of weights."""
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

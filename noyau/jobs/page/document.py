@@ -3,8 +3,6 @@
 It is plain data, built from the records of jobs, and embedded in the page as JSON; docs/report.md lists the kinds.
 Numbers stay numbers: the script formats them by the unit in the name of their column (`after_s`, `bytes`, `error`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -3,8 +3,6 @@
 Names in the document come from model files. So its JSON contains no HTML special characters, the script only sets text
 nodes, and the page's content security policy admits only noyau's scripts, by their digests, and no network."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Reader of NVIDIA's Nsight reports: of Nsight Systems as SQLite, of Nsight Compute as CSV."""
 
-from __future__ import annotations
-
 import csv
 import sqlite3
 from collections.abc import Iterator

@@ -2,8 +2,6 @@
 
 Names come from model files, so unprintable characters are escaped."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 

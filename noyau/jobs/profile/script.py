@@ -1,7 +1,5 @@
 """A user's script under a profiler, also if it fails or is interrupted."""
 
-from __future__ import annotations
-
 import cProfile
 import json
 import math

@@ -2,8 +2,6 @@
 
 On a GPU kernels are those of the device, on the CPU operators of torch or noyau."""
 
-from __future__ import annotations
-
 import json
 import re
 import statistics

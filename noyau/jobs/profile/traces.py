@@ -3,8 +3,6 @@
 A trace is a list of events in the order of their ends, with times truncated to microseconds. The time of a node with a
 subgraph (If, Loop, Scan) includes that of the nodes that ran in it."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

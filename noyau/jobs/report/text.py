@@ -1,7 +1,5 @@
 """Text for terminals of any width: hanging paragraphs, tables, records that print themselves; atomic file writes."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

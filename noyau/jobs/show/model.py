@@ -1,7 +1,5 @@
 """`noyau show` of a model: its groups, the reasons of its cuts, and the source of its kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`noyau show` of an op: its steps, the reasons why they are not one kernel, and the source of its kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """The command `noyau stream`."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import math

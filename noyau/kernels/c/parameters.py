@@ -1,7 +1,5 @@
 """The parameters of a C function and their roles, by name or position; functions without an op, `FILE.c::FUNCTION`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 A function that takes `begin` and `end` is called for pieces of a range, by as many threads as its runtime has; initial
 values of its outputs are then written by separate launches. Any other function is one launch of one item."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files

@@ -1,8 +1,6 @@
 """Kernels generated from an op's reference: traced, cut into a program, printed in a language, built, and called on
 arrays. Calls with the same key (dtypes, ranks, constants, layouts, device) run the same kernels."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Library calls between kernels, by NumPy: matrix products by BLAS, nodes without a kernel, views without copies."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

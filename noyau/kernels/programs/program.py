@@ -2,8 +2,6 @@
 
 Two kernels may be joined into one, which reads their common operands once and is launched once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 The wrappers of `triton.autotune` and `triton.heuristics` are recognised by their attributes: a tuner has `configs`,
 heuristics have `values`, and both hold the wrapped function as `fn`."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@ passed its smoke certificate, else an attached one that was checked, else the re
 
 `op.explain(x)`: which kernel runs for these inputs, why, since when, what else may run, and what was rejected."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import sys

@@ -2,8 +2,6 @@
 
 A program with library calls looks nothing up in a call: kernels run by their fast calls, with NumPy between them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias, assert_never

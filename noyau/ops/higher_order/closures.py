@@ -1,7 +1,5 @@
 """The closure of a function of numbers, adapted to arrays: NumPy's functions replace those of Python and its math."""
 
-from __future__ import annotations
-
 import builtins
 import functools
 import math

@@ -3,8 +3,6 @@
 A function of numbers becomes one of arrays, with a fixed number of inputs; its further parameters are constants. A
 reduction is a monoid of the table or a fold in order, as the graph of its function shows."""
 
-from __future__ import annotations
-
 import builtins
 import inspect
 import operator

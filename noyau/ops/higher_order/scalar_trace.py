@@ -1,8 +1,6 @@
 """The graph of a function of numbers, for some dtypes; functions that combine cells are refused. And a few signatures
 for an op on arrays of any rank: a check tries an op with each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -2,8 +2,6 @@
 
 Without a signature each kind of call gets one, as on arrays."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,8 +1,6 @@
 """A function that Dynamo does not trace. It is a file of its own, since leaving a function out makes torch import
 Dynamo, which takes seconds: only those who compile should wait for that."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -2,8 +2,6 @@
 
 On a GPU, the launches of earlier tensors of the same shapes are repeated."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The line table and the objects of a program, from its ELF file and its DWARF."""
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

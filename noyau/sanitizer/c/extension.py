@@ -1,8 +1,6 @@
 """Functions of extensions in C++ and CUDA C++ (torch's `load_inline`, TVM's foreign functions), called from outside
 with every access watched."""
 
-from __future__ import annotations
-
 import json
 import re
 import struct

@@ -1,8 +1,6 @@
 """OpenMP pragmas in a text whose comments are blanked, the statement of each, and the remedy of a race between the
 lines of two of them; and calls at the iterations of `simd` loops, for lanes.c."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

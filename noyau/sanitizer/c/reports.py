@@ -1,7 +1,5 @@
 """The faults of runs as findings, and maps of the owners that write each cell of the small arrays of a region."""
 
-from __future__ import annotations
-
 import linecache
 import re
 from collections import defaultdict

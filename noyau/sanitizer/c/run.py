@@ -1,7 +1,5 @@
 """Run an instrumented program: write its request, start its process, read its result."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

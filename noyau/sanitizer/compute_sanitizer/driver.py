@@ -1,7 +1,5 @@
 """The process under a tool of compute-sanitizer: it launches one kernel of an op, or runs a script."""
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

@@ -1,8 +1,6 @@
 """Numbers at which a kernel's behaviour may change, as its author wrote them: blocks and tiles, loop bounds, operands
 of comparisons, shapes of shared arrays, extents of its launch."""
 
-from __future__ import annotations
-
 import ast
 import math
 import operator

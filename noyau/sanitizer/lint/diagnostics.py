@@ -1,7 +1,5 @@
 """Diagnostics: warnings on a line, before they belong to a report."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ machine, which is measured with two threads on adjacent and on distant cells.
 Source of the pattern: J. Torrellas, M. Lam, J. Hennessy, False Sharing and Spatial Locality in Multiprocessor Caches,
 IEEE Transactions on Computers 43 (1994)."""
 
-from __future__ import annotations
-
 import ast
 import ctypes
 import re

@@ -1,8 +1,6 @@
 """Lines of a kernel that never ran, inferred from accesses: every access that ran is seen, so a branch that contains an
 access, and of which no line was seen, was never taken."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Collection, Iterator, Sequence

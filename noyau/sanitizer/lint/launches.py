@@ -5,8 +5,6 @@ Source: NVIDIA, CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; a 
 and 2048 threads (compute capabilities 8.0 and 9.0). CUDA C++ Programming Guide, "Technical Specifications per Compute
 Capability": registers and shared memory."""
 
-from __future__ import annotations
-
 import linecache
 import math
 import re

@@ -1,7 +1,5 @@
 """The fast path: a kernel that only accesses single cells, compiled with a call that records each access."""
 
-from __future__ import annotations
-
 import ast
 import ctypes
 from collections.abc import Callable, MutableSequence, Sequence

@@ -1,7 +1,5 @@
 """Execution of a Numba function in Python, on recording arrays, and with containers that check before a change."""
 
-from __future__ import annotations
-
 import math
 import operator
 import re

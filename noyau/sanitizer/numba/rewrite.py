@@ -1,7 +1,5 @@
 """Rewriting of a Numba function's source, so that Python can run it iteration by iteration of its pranges."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import linecache

@@ -1,7 +1,5 @@
 """The stand-in for numba.cuda within a watched kernel, and the stand-ins for its names."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import operator

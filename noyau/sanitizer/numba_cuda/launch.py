@@ -1,7 +1,5 @@
 """A watched launch of a Numba-CUDA kernel, of a user or printed by noyau, without a GPU."""
 
-from __future__ import annotations
-
 import ctypes
 import inspect
 import math

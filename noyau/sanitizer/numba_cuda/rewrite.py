@@ -1,7 +1,5 @@
 """Rewriting of a Numba-CUDA function as plain Python over a stand-in for numba.cuda; waits become yields."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import inspect

@@ -1,7 +1,5 @@
 """Stand-ins while a script runs: their installation, detection of the script's own patches, failed comparisons."""
 
-from __future__ import annotations
-
 import ast
 import linecache
 import sys

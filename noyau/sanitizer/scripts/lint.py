@@ -1,8 +1,6 @@
 """Lint of the text of a script or notebook, without running it: clocks that do not wait for kernels, and methods that
 are named but not called (as a statement without effect, as a condition always true)."""
 
-from __future__ import annotations
-
 import ast
 import json
 import linecache

@@ -1,7 +1,5 @@
 """Jupyter notebooks, cell by cell."""
 
-from __future__ import annotations
-
 import ast
 import json
 import linecache

@@ -1,8 +1,6 @@
 """Hooks for a running script that watch calls of Numba's parallel functions, on the script's own arguments, and
 launches of Numba-CUDA if its package can be imported."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import sys

@@ -1,8 +1,6 @@
 """A program in C, C++ or CUDA C++ run as it is, its own main() and all, every access watched without a GPU, and lint of
 the launches that it made, by the grid and the block that each had."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

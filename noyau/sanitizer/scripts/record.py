@@ -1,7 +1,5 @@
 """The record of a run of a script or notebook, which prints itself."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence

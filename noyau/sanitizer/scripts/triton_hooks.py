@@ -1,8 +1,6 @@
 """Hooks that watch a running script's launches of Triton kernels in Triton's interpreter, on its own arguments, and
 lint them (number of programs, offsets beyond 32 bits). Without a GPU, CPU tensors stand in for its tensors."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import math

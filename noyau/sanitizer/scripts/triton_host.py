@@ -1,8 +1,6 @@
 """Stand-ins, without a GPU, for the calls of a Triton script beside its launches: CPU tensors whose device reads as
 "cuda", the device and its properties, benchmarks, compiled kernels."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import defaultdict

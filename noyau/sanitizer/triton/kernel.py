@@ -1,8 +1,6 @@
 """A watched kernel of Triton: in this process if Triton interprets here, else in a worker in which it does, since it
 interprets only if asked to before its import."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any

@@ -3,8 +3,6 @@
 The text is passed as a file of a fixed name in a private folder; no name of a user or of a model is in a path or in an
 argument, and there is no shell. Results are kept in the disk cache."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

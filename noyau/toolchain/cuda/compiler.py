@@ -3,8 +3,6 @@ lacks a header, by nvcc. Neither needs a GPU.
 
 cuda.core is NVIDIA's own Python interface: it finds NVRTC, of the toolkit or of torch, and loads kernels."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import struct

@@ -5,8 +5,6 @@ variables has one type: the passes for these change nothing, and are left out. T
 up once a process: Numba looks each use up twice, through all overloads, including those for strings and sets.
 References are counted only where memory is allocated."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba.core import types

@@ -2,8 +2,6 @@
 dtypes of NumPy, and memoises types of blocks and tensors, whose construction takes most of its time. Reductions and
 scans work on whole slices: a function combines halves of an axis, not cell by cell."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial

@@ -2,8 +2,6 @@
 
 Triton interprets where TRITON_INTERPRET=1 is set before it is imported."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ that threads would wait for each other.
 A separate process imports Triton once, and forks for each launch. The results go into Triton's own cache, where this
 process finds them. That needs no torch: only the kernels of a text are used."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

@@ -1,7 +1,5 @@
 """The programs of a grid, as Triton's interpreter runs them: their rewritten text, and their order."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import contextvars

@@ -279,9 +279,7 @@ def test_each_finding_names_its_kernel_and_what_is_wrong(tmp_path, capfd):
     assert said["adds_late"][0] == "race"
     assert said["counts"][1].startswith("thread 0 of block 1 writes m[0], written by thread 0 of block 0")
     assert "A::counter, written by thread 0 of block 0" in said["shared"][1]
-    assert said["carved"][1].startswith(
-        "an access of 8 bytes at an address that is not a multiple of 8 at part"
-    )
+    assert said["carved"][1].startswith("an access of 8 bytes at an address that is not a multiple of 8 at part")
     misaligned = [each for each in found.errors if each.kernel == "vectors"]
     assert [WRONG.splitlines()[int(each.place.rpartition(":")[2]) - 1].split()[:2] for each in misaligned] == [
         ["float4", "four"]

@@ -1,7 +1,5 @@
 """The strategy full: a fold of many values as partial states of fixed blocks, which are then merged in order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

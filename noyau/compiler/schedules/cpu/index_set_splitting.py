@@ -2,8 +2,6 @@
 the same; the point may lie before the first cell or behind the last one, as the half of a row of unknown length may in
 each of its tiles. docs/notes/performance.md."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial, reduce

@@ -15,8 +15,6 @@ alternate reads and writes are slower than one after the other (layer norm of 20
 root mean squares, whose only fold is the one that waits, 1.35). The row goes to the second-level cache: the first level
 has no room for two of them (layer norm of rows of 16 KiB took three times as long there)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

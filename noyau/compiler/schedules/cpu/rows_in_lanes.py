@@ -4,8 +4,6 @@ Where folds of folds have few rows, the values of the outer fold are side by sid
 rows whose cells are words go through memory of the thread transposed; where a map does nothing once a row, rows are one
 run of cells. Sizes choose the version. docs/notes/performance.md."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 

@@ -3,8 +3,6 @@
 Threads divide the cells, never the updates: each walks all updates and merges the parts that lie in its own cells. So
 bits never depend on the number of threads, and no two threads touch one cell."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

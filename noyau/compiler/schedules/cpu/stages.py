@@ -11,8 +11,6 @@ floats, and no text of one cell becomes the processor's instruction for float16.
 Loops over cells that are all bfloat16 compute an even and an odd one in each round instead: two neighbours are one word
 of 32 bits, each half of which is a float but for a shift or a mask, so that nothing is unpacked or packed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate

@@ -2,8 +2,6 @@
 reductions along a row, with a pass for each and one that writes, and costly values kept in memory of the thread; and a
 state that is carried along an axis, whose loop stays serial."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise

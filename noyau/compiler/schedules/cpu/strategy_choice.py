@@ -1,7 +1,5 @@
 """Choice of the strategy for a lowered kernel, by its loops, its folds and the strides of its loads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Tiles whose cells run side by side: the serial loops of a cell move outside the loop over the cells."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial

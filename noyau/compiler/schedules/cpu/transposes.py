@@ -3,8 +3,6 @@
 The innermost loop is cut into tiles, which move outside the loop that the reads run along, so that all of each cache
 line is used while it is cached."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from noyau.compiler.schedules import primitives

@@ -1,8 +1,6 @@
 """The strategy for reads and writes along different axes in which tiles are transposed in the first-level cache: lines
 are read whole into memory of the thread, and written whole from it, block by block. docs/notes/performance.md."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

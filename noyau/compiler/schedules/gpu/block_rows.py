@@ -3,8 +3,6 @@
 A row that does not fit one block is spread over the blocks of a cluster: each keeps a piece, folds it, and sends its
 state to the others. So every cell is loaded from memory once, however long its row."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

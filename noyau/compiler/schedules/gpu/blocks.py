@@ -4,8 +4,6 @@ A loop on THREADS is a grid of blocks, one on LANES the threads of a block. Memo
 threads is a cell of each thread; statements outside of lanes run in every thread of the block. For teaching texts
 (`in_threads`) there is one plain strategy for each kind of launch, and a grid without lanes is a grid of threads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar

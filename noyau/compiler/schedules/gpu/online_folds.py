@@ -4,8 +4,6 @@ one value a cell, and both as a state that is merged.
 A sum of exp(x - m), where m is the largest x (Milakov and Gimelshein, 2018); a sum of (x - m) ** 2, where m is the mean
 of x (Chan, Golub and LeVeque, 1979); a tile takes the place of an element."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf, nan

@@ -4,8 +4,6 @@ Short rows side by side in one tile; a row of up to KEPT cells in one tile, whic
 again for each pass. If rows are few, several programs share each: a launch leaves the states of pieces in scratch, and
 the next one merges them. If rows begin at any cell, tiles begin where 16 bytes can be moved at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 

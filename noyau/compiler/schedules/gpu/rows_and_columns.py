@@ -2,8 +2,6 @@
 of both. A program takes in several rows, one after the other, and leaves its sums of each column in scratch, for a
 second launch; if a row does not fit into a program, folds along rows come first."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

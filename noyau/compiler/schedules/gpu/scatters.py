@@ -2,8 +2,6 @@
 are merged at the end, or by the owner of each cell or row, in their order: the bits of the first two may differ from
 run to run. For owners the updates are sorted, by counting in buckets of owners."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum

@@ -4,8 +4,6 @@ In a map each cell is in one tile of one program. Reductions of whole arrays, an
 fixed chunks in one launch, and merge them in another; so bits never depend on the device. The hints of a launch tell
 how exact it must be, what stays in the caches, and what is loaded ahead."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

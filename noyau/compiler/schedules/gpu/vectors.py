@@ -3,8 +3,6 @@
 If all arrays that a loop walks along become aligned after the same number of cells, the cells between are vectors, with
 a few left at both ends; else all are left, and thread k takes every so many-th from k on. Only a run knows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ results of some timed calls are kept, and checked after all timing.
 The inputs change while the queue is held, so that work on another stream reads the old ones; results are copied right
 behind the call, and compared with their copies later, so that work that goes on elsewhere is detected."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """A kernel of language `cuda` as a function of tensors, on the current stream of their device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

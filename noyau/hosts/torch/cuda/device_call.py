@@ -1,7 +1,5 @@
 """Kernels of language triton as functions of tensors that lie on a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,8 +1,6 @@
 """GPU memory for trial runs of a kernel, and checks of it, whose answers come to the host together, since each transfer
 would wait for all work of the GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Copies of two rows to one index of two tensors, as caches of keys and values grow, in one launch."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from types import SimpleNamespace

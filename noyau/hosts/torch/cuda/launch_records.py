@@ -1,7 +1,5 @@
 """Records of calls of a text of language `triton`: its launches, with their grids and arguments."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A kernel of language `numba_cuda` as a function of tensors, on the current stream of their device."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Replays of calls of several GPUs as one: each folds its rows into buffers of the first GPU, which merges them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from itertools import cycle

@@ -1,7 +1,5 @@
 """A Triton kernel that only reads, to measure the rate of reads. torch has none that is not a reduction as well."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

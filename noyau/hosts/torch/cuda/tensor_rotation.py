@@ -1,7 +1,5 @@
 """Tensors that are new each time: sets of them on a device, whose values change before they come again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

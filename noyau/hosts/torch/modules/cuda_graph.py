@@ -8,8 +8,6 @@ memory, and the recording is replayed when nothing holds them any more; until th
 Where the GPU works for longer than the host, nothing is recorded, since nothing would be gained, until a later
 measurement says otherwise: other work of the GPU counts too."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import operator

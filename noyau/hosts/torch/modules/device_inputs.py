@@ -1,7 +1,5 @@
 """Sizes of a part of a graph, and inputs of these sizes, drawn on the device where it runs, adversarial ones too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count

@@ -1,7 +1,5 @@
 """Executors of a graph of torch's: its own kernels, node by node, or inductor."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

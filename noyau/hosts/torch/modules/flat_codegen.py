@@ -6,8 +6,6 @@ is recorded: the launches of kernels (cuda/launch.py), the arguments of torch's 
 The text that is generated from the record repeats that: lines in order, the names that each reads and assigns, and the
 last use of each value, where it is freed. Views are created for functions of torch; kernels get addresses."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Attention masks that depend on no input are dropped, or become `is_causal`, so t
 kernels. Results of norms under autocast get the dtypes of torch's CPU kernels, where its tensors without cells have
 others: a kernel that was compiled to read those would be called with these."""
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Sequence

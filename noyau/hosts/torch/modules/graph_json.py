@@ -2,8 +2,6 @@
 
 Nothing in it is code: operators are those of ATen and torch's primitives, arithmetic on sizes, and kernels by name."""
 
-from __future__ import annotations
-
 import math
 import operator
 import re

@@ -1,7 +1,5 @@
 """Groups of a graph of torch's that are worth a kernel, which writes each value in torch's order of memory."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import replace
 

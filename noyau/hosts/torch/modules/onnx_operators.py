@@ -2,8 +2,6 @@
 
 Shapes and numbers about them stay NumPy's and never go to the device; a tensor is torch's."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A product of few rows takes less time than a GPU needs to begin it. Concatenated
 weight twice, and a user's change of one through `.data` would go unseen: so each product has a stream of its own.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache

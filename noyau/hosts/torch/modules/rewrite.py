@@ -2,8 +2,6 @@
 
 By these operators, inductor and any other reader of graphs calls the kernels."""
 
-from __future__ import annotations
-
 import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Attention of few rows in a graph that dynamo captured, and its kernel, which reads shared keys without copies."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Mapping

@@ -2,8 +2,6 @@
 for a GPU has fewer launches. Values that are compared with values computed from them, as in the gradient of a maximum,
 must be equal in backward where they were in forward. docs/notes/hosts.md."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any

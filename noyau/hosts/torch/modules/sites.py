@@ -2,8 +2,6 @@
 
 Also a part of a graph of torch's as a graph of its own, and tensors to run it with."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Times of another day are not comparable: clocks, load and memory have changed. So no saved times are used; both texts
 run here, pair by pair, with the same inputs, Python and packages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The file of a baseline: machine, sizes and source texts, which are imported again from a separate folder."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence

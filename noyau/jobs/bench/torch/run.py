@@ -1,7 +1,5 @@
 """`noyau.bench` on a GPU: tasks with their candidates, a race by the clock of a stream, and the record."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,8 +1,6 @@
 """Problems from their files: JSON records of SOL-ExecBench and flashinfer-bench (a definition, its workloads,
 solutions); Python files of KernelBench (pairs), GPU MODE and BackendBench (folders)."""
 
-from __future__ import annotations
-
 import ast
 import json
 import math

@@ -3,8 +3,6 @@
 This file imports none of them, so that callers need not. A fork is not trusted: it returns arrays as a line of JSON
 that describes them, followed by their bytes."""
 
-from __future__ import annotations
-
 import gc
 import json
 import math

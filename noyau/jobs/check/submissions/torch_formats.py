@@ -1,7 +1,5 @@
 """The formats of problems at run time: the inputs of a trial, the reference, and the call of a submission."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import ctypes

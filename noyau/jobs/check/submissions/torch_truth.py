@@ -1,7 +1,5 @@
 """The process of a reference: the inputs of each trial, their right results in float64, and runs with moved inputs."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping, Sequence

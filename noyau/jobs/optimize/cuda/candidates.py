@@ -3,8 +3,6 @@
 Scalars of a group (eps, scales) are literals in the text, for on a GPU each would be read from memory. Launches are
 compiled beside this process, before a kernel is first called."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterable, Sequence

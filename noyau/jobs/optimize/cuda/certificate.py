@@ -5,8 +5,6 @@ cell, by the rule of noyau.verify.judges, comes from runs of those nodes unchang
 ulp; if that does not suffice, from runs with more bits and other rounding. Every cell is searched for poison, so that
 none stays unwritten; as many cells as NumPy judges in little time are judged, among them the first and the last."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

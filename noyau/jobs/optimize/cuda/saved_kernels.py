@@ -1,7 +1,5 @@
 """Kernels for a GPU in saved modules: their texts, and how they are called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock

@@ -1,7 +1,5 @@
 """Kernels compiled and certified on the model's activations; one that fails is dropped, with the reason."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Kernels of a model for onnxruntime's CUDA provider: the architectures to build for, and certificates."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The options of `noyau optimize MODEL.onnx` and of `noyau.optimize("model.onnx")`."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping, Sequence

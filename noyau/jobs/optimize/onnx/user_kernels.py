@@ -3,8 +3,6 @@
 A user kernel goes into every place that computes the same as its path; each place is matched backwards from its result.
 It is first tried in a process of its own: it may crash, hang, or write out of bounds."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,8 +1,6 @@
 """Weights in few bits, as onnxruntime packs them: each product is tried, the fastest form chosen, and the whole model
 confirmed before the choice is taken."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The whole model, before and after: timed at each binding, and never handed back slower than it was."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import math

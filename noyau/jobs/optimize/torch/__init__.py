@@ -1,7 +1,5 @@
 """Modules of PyTorch: their graphs are cut into kernels that are checked, timed, and put back if they win."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any

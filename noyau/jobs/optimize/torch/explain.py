@@ -1,7 +1,5 @@
 """`noyau.explain(module, inputs)`: groups, cuts and their reasons, graph breaks, operators that noyau does not know."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Options of `torch.compile(module, backend="noyau", options=...)` and of `noyau.optimize(module, inputs)`."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """Kernels of few rows: their certificate; and kernels for attention of few rows, where these are faster."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence

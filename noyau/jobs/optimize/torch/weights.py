@@ -5,8 +5,6 @@ Unpacked weights are a form too, which needs no budget.
 Calls with more than 16 rows use the original weights, which stay in memory beside the packed ones. A choice is judged
 by torch's own run of the graph with its products replaced, on copies of the arguments that the graph changes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import logging

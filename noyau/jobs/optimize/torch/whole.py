@@ -1,8 +1,6 @@
 """A graph or a module as a whole, with its kernels, against torch's own run of it: if slower, it loses the half of its
 kernels that gains least, then more, then all. Arguments that a call changes are copied for timing."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
