@@ -138,12 +138,9 @@ def _is_by_class(test: ast.expr) -> bool:
     return isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "isinstance"
 
 
-def missing_preamble(tree: ast.Module) -> list[str]:
-    """A module has a docstring; where it defines anything, its annotations are not evaluated."""
-    futures = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
-    defines = any(isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.AnnAssign)) for node in tree.body)
-    complaints = [] if ast.get_docstring(tree) else ["no docstring"]
-    return complaints + ([] if futures or not defines else ["no `from __future__ import annotations`"])
+def missing_docstring(tree: ast.Module) -> list[str]:
+    """A module has a docstring."""
+    return [] if ast.get_docstring(tree) else ["no docstring"]
 
 
 OPENINGS = {"What", "Which", "Where", "How", "Of", "Who", "Whose"}
@@ -317,7 +314,7 @@ RULES: dict[Rule, tuple[str, ...]] = {
         "self._found = x",
         "def _spelt(): ...",
     ),
-    missing_preamble: ("import os", '"""It."""\ndef f(): ...', "from __future__ import annotations\nx: int = 1"),
+    missing_docstring: ("import os", "from __future__ import annotations\nx: int = 1"),
 }
 ALLOWED: dict[Rule, str] = {
     long_functions: "def f():\n" + "    x = 1\n" * 39,
@@ -344,5 +341,5 @@ ALLOWED: dict[Rule, str] = {
         "    @property\n    def kept(self): ..."
     ),
     empty_names: "x = made\nfoundation = 1\ndef f(maker): ...\nself.x = given.found",
-    missing_preamble: '"""It."""\nfrom __future__ import annotations\ndef f(): ...',
+    missing_docstring: '"""It."""\ndef f(): ...',
 }

@@ -23,7 +23,7 @@ def language(request):
 def lines_of(language, *statements, **ends):
     """The lines of a kernel's only launch, without the space before them."""
     module, begin, end = LANGUAGES[language]
-    text = module.source(kernel(*statements, **ends))
+    text = module.together([kernel(*statements, **ends)])
     return [line.strip() for line in text[text.index(begin) : text.index(end)].splitlines()]
 
 

@@ -179,7 +179,7 @@ def judge():
 @pytest.fixture(scope="module")
 def brief(judge):
     """The same process with less time, for what uses it up."""
-    return replace(judge, limits=replace(judge.limits, cpu_s=0.3, clock_s=9.0))
+    return replace(judge, limits=replace(judge.limits, cpu_s=0.8, clock_s=9.0))
 
 
 @pytest.fixture(scope="module")
