@@ -349,8 +349,8 @@ def where(case: ir.Condition, launches: Iterable[ir.Launch]) -> list[ir.Launch]:
 def in_turn(
     name: str, kernels: Sequence[ir.Kernel], ends: Sequence[ir.Buffer], shape_of: Callable[[str], Shape]
 ) -> ir.Kernel | None:
-    """The launches of kernels as those of one, with these inputs and outputs; the rest of what they make is scratch.
-    `shape_of`: of a source, in the sizes of the inputs. None where a name is that of two sizes or buffers."""
+    """One kernel with the launches of several, in order. `ends`: its inputs and outputs; other results are scratch.
+    `shape_of`: the shape of a value in sizes of the inputs. None where two sizes or two buffers have one name."""
     inputs, own = [each for each in ends if each.role is ir.Role.INPUT], {each.source for each in ends}
     passed = [b for each in kernels for b in each.buffers if b.role is not ir.Role.INPUT and b.source not in own]
     bindings = {each.size: each for each in plan([each.shape for each in inputs])}

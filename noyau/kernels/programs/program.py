@@ -261,8 +261,8 @@ def program(
 def _as_one(
     steps: list[Step], tidy: Graph, name: str, names: Names, strided: Mapping[str, str], options: Schedule
 ) -> list[Step]:
-    """The launches of all steps as one kernel, which one call runs, where these are kernels, and library calls that
-    take sizes alone: it takes the inputs of the program, then constants. Any other steps as they are."""
+    """Merge all steps into one kernel, whose operands are the inputs of the program, then constants: one call runs it.
+    Steps with a library call that has operands stay as they are."""
     if any(isinstance(step, LibraryStep) and step.graph.inputs for step in steps):
         return steps
     kernels = list[KernelStep]()
