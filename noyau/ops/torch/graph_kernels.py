@@ -8,6 +8,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache as memoise
 from functools import cached_property, partial
 from itertools import chain, islice
 from types import MappingProxyType
@@ -170,6 +171,7 @@ class GraphKernels:
         languages = generate.in_order(generate.languages_on(device), lambda: self.graph)
         is_deterministic = torch.are_deterministic_algorithms_enabled()
 
+        @memoise
         def text_in(language: str) -> generate.GeneratedProgram:
             call = (self.graph, self.called, layouts, language, device, sizes)
             return generate.generate_from_graph(*call, is_deterministic=is_deterministic)
@@ -177,7 +179,8 @@ class GraphKernels:
         if "cuda" in languages and len(self.graph.outputs) > 1 and max(sizes.values(), default=0) > LONG:
             with contextlib.suppress(UnsupportedError):
                 kernels = text_in("cuda").program.kernels
-                languages = ["cuda", *languages] if any(sums_rows(each, sizes) for each in kernels) else languages
+                if any(sums_rows(each, sizes) for each in kernels):
+                    languages = [*dict.fromkeys(("cuda", *languages))]
         for language in languages:
             try:
                 return generate.build(text_in(language))
