@@ -1,4 +1,4 @@
-"""The options of reading a source, and chunks of columns."""
+"""The options of reading a source, chunks of columns, and columns and counts as reductions take them."""
 
 import math
 from collections import Counter, deque
@@ -77,3 +77,23 @@ def flatten_columns(columns: Chunk) -> dict[str, np.ndarray]:
         cells = column.reshape(len(column), math.prod(column.shape[1:])).T
         flat |= {name: column} if column.ndim == 1 else {f"{name}_{at}": each for at, each in enumerate(cells)}
     return flat
+
+
+def numbers(x: Any, name: str) -> np.ndarray:
+    """A column of numbers or times as an array. InputError for texts, with the reduction's name."""
+    if (column := np.asarray(x)).dtype.kind in "OUS":
+        raise InputError(f"{name} takes numbers, and its column is of texts")
+    return column
+
+
+def matrix_of(x: Any) -> np.ndarray:
+    """A column as float64 with one axis beside the rows, also of no rows."""
+    rows = np.asarray(x, np.float64)
+    return rows.reshape(len(rows), math.prod(rows.shape[1:]))
+
+
+def require_count(count: Any, least: int, what: str) -> int:
+    """An integer from `least` on. ValueError for anything else."""
+    if not isinstance(count, int | np.integer) or count < least:
+        raise ValueError(f"{what} is {count!r}; give an integer from {least} on")
+    return int(count)

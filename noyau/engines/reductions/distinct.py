@@ -13,13 +13,6 @@ _EMPTY = np.uint64(2**64 - 1)
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-def require_count(count: Any, least: int, what: str) -> int:
-    """An integer from `least` on. ValueError for anything else."""
-    if not isinstance(count, int | np.integer) or count < least:
-        raise ValueError(f"{what} is {count!r}; give an integer from {least} on")
-    return int(count)
-
-
 def mix_bits(bits: Any, start: Any) -> Any:
     """Hash numbers by splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014)."""
     bits = bits + start

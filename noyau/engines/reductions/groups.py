@@ -4,18 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from noyau.engines.reading import numbers
 from noyau.engines.reduction import add_exactly, fits, overflow, reduction
-from noyau.errors import InputError
 from noyau.ops.op import op
 
 _DIRECT = 1 << 16  # the range of integer keys that may number groups directly, however few rows there are
-
-
-def numbers(x: Any, name: str) -> np.ndarray:
-    """A column of numbers or times as an array. InputError for texts, with the reduction's name."""
-    if (column := np.asarray(x)).dtype.kind in "OUS":
-        raise InputError(f"{name} takes numbers, and its column is of texts")
-    return column
 
 
 @op("i64[n], f64[n], f64[groups] -> count: i64[groups], total: f64[groups], squares: f64[groups]")

@@ -5,10 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from noyau.engines.reading import matrix_of, numbers, require_count
 from noyau.engines.reduction import reduction
-from noyau.engines.reductions.distinct import require_count
-from noyau.engines.reductions.groups import numbers
-from noyau.engines.reductions.samples import matrix_of
 from noyau.ops.op import op
 
 

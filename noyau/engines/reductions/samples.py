@@ -1,23 +1,16 @@
 """Selections of rows: the largest, a random sample, the nearest."""
 
-import math
 from typing import Any
 
 import numpy as np
 
+from noyau.engines.reading import matrix_of, numbers, require_count
 from noyau.engines.reduction import reduction
-from noyau.engines.reductions.distinct import hash_values, require_count
-from noyau.engines.reductions.groups import numbers
+from noyau.engines.reductions.distinct import hash_values
 from noyau.ops.op import op
 
 _CELLS = 1 << 20  # distances that are computed at once
 _SPARSE = 64  # one of so many values is used for a lower bound
-
-
-def matrix_of(x: Any) -> np.ndarray:
-    """A column as float64 with one axis beside the rows, also of no rows."""
-    rows = np.asarray(x, np.float64)
-    return rows.reshape(len(rows), math.prod(rows.shape[1:]))
 
 
 @reduction

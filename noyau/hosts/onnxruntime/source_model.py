@@ -164,8 +164,8 @@ def open_model(path: Path, *, flat: bool = False, sizes: Sizes | None = None, wi
     older, provenance, whole = raw if plain is model is not raw else None, provenance_of(model), plain
     with frontend.Inference() as inference:
         wide &= platform.machine() in _WITHOUT_HALVES and external_bytes(plain) < LARGE
-        narrow, plain = plain, in_float32(plain) if wide else plain
-        wide, seen = plain is not narrow, set[tuple[str, str]]()
+        plain = in_float32(plain) if wide else plain
+        wide, seen = plain is not whole, set[tuple[str, str]]()
         while True:
             laid, bodies, imported = _import(plain, path.parent, inference, flat=flat)
             nodes = [laid.graph.node[position] for position in imported.opaque]
