@@ -111,10 +111,16 @@ def is_negated(arguments: Sequence[Any]) -> bool:
 
 
 def in_memory(each: Any) -> Any:
-    """An argument with all its cells in memory: a copy of a view that negates, or of zeros without memory."""
+    """An argument with all its cells in memory: a copy of a view that negates or conjugates, or of zeros without
+    memory."""
     if not isinstance(each, torch.Tensor):
         return each
-    return each.clone() if each._is_zerotensor() else each.resolve_neg()
+    return each.clone() if each._is_zerotensor() else each.resolve_conj().resolve_neg()
+
+
+def reads_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors read the same cells of memory as the same numbers: both negated or none, and conjugated."""
+    return one.is_neg() is other.is_neg() and one.is_conj() is other.is_conj()
 
 
 def has_tangent(arguments: Sequence[Any]) -> bool:

@@ -9,6 +9,7 @@ import torch
 import noyau
 from noyau.errors import MissingExtraError
 from noyau.hosts.torch import as_tensors
+from noyau.hosts.torch.tensors import in_memory
 from tests.jobs.bench.samples import add_op
 
 
@@ -43,3 +44,10 @@ def test_without_torch_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtraError, match=r"noyau-kernels\[torch\]"):
         as_tensors((np.zeros(3),))
+
+
+@pytest.mark.parametrize("view", [torch.conj, torch._neg_view, lambda x: torch._efficientzerotensor(x.shape)])
+def test_what_memory_does_not_hold_as_it_reads_is_copied(view):
+    shown = view(torch.randn(3, dtype=torch.complex64))
+    copy = in_memory(shown)
+    assert torch.equal(copy, shown) and not (copy.is_conj() or copy.is_neg() or copy._is_zerotensor())

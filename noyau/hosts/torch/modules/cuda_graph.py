@@ -24,6 +24,7 @@ from torch import Tensor, fx
 from noyau.hosts.torch.cuda.device import beside_captures
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.simplification import KNOWN
+from noyau.hosts.torch.tensors import reads_alike
 from noyau.toolchain.garbage_collection import without_collections
 
 log = logging.getLogger("noyau")
@@ -264,8 +265,8 @@ class GraphRecording:
             if each.numel() and storage.data_ptr() in owners:
                 at = owners[storage.data_ptr()]
                 begins = each.storage_offset() - inputs[at].storage_offset()
-                if each.dtype != inputs[at].dtype:
-                    raise RuntimeError("a result is a view of an argument in another dtype")
+                if each.dtype != inputs[at].dtype or not reads_alike(each, inputs[at]):
+                    raise RuntimeError("a result is a view of an argument in another dtype, negated or conjugated")
                 self.shown[number] = at, (tuple(each.shape), tuple(each.stride()), begins)
             else:
                 memory.setdefault(storage.data_ptr(), storage)

@@ -24,6 +24,7 @@ from noyau.hosts.torch.modules.device_inputs import is_static
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
 from noyau.hosts.torch.modules.parallel_products import join_products
 from noyau.hosts.torch.modules.simplification import changed_arguments, join_copies, join_updates, update_in_place
+from noyau.hosts.torch.tensors import reads_alike
 
 _ALIGNED = 15  # Triton specialises on memory that begins at a multiple of 16 bytes
 _GUARDS = getattr(torch._C._dynamo, "guards", None)
@@ -303,8 +304,9 @@ def may_begin_early(device: int) -> bool:
 
 
 def _memory(value: Any) -> int:
-    """Address of the memory of a tensor; 0 for a value without memory."""
-    return value.untyped_storage().data_ptr() if isinstance(value, Tensor) and value.layout is torch.strided else 0
+    """Address of the memory of a tensor; 0 for a value without memory, as zeros may be."""
+    has_memory = isinstance(value, Tensor) and value.layout is torch.strided and not value._is_zerotensor()
+    return value.untyped_storage().data_ptr() if has_memory else 0
 
 
 def flat(module: fx.GraphModule, inputs: Sequence[Any], replays: bool = True) -> Boxed:
@@ -399,8 +401,8 @@ class NodeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has n
         if not isinstance(result, Tensor) or not isinstance(base, Tensor) or base.dtype is not result.dtype:
             return False
         changes = getattr(getattr(node.target, "_schema", None), "is_mutable", True)
-        same = base.numel() and base.untyped_storage().data_ptr() == result.untyped_storage().data_ptr()
-        return bool(same) and base.is_neg() is result.is_neg() and not changes
+        same = base.numel() and 0 != _memory(base) == _memory(result)
+        return bool(same) and reads_alike(base, result) and not changes
 
     def env_of(self, node: Any) -> Any:
         return self.env[node] if isinstance(node, fx.Node) else node

@@ -34,6 +34,25 @@ def merge_equal(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
+def fill_zeros(graph: fx.Graph) -> None:
+    """Give memory to zeros without it, which forward-mode derivatives have and kernels cannot read. Their products and
+    quotients are zeros too, whatever the other operand is, and their views."""
+    zeros = set(graph.find_nodes(op="call_function", target=torch.ops.aten._efficientzerotensor.default))
+    for node in list(graph.nodes) if zeros else ():
+        fake, reads = node.meta.get("val"), node.all_input_nodes[: _ZERO_PRODUCTS.get(node.target, 0)]
+        if node in zeros:
+            node.target = torch.ops.aten.zeros.default
+        elif not zeros.isdisjoint(reads) and all(isinstance(extent, int) for extent in fake.shape):
+            node.target, node.args = torch.ops.aten.zeros.default, (list(fake.shape),)
+            node.kwargs = {"dtype": fake.dtype, "device": fake.device}
+            zeros.add(node)
+        elif node.op == "call_function" and node.args and node.args[0] in zeros and shows(node):
+            zeros.add(node)
+
+
+_ZERO_PRODUCTS = {torch.ops.aten.mul.Tensor: 2, torch.ops.aten.div.Tensor: 1}  # operands of which one is enough
+
+
 def drop_detached(graph: fx.Graph) -> None:
     """Replace each `detach` by its operand: a graph has no gradients. torch's partitioner takes a `detach` for no map,
     and would save each tanh, sigmoid and exp for backward that it can compute again."""

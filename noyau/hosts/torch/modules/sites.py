@@ -17,6 +17,8 @@ from noyau.frontends.torch.tensors import size_hint
 
 RESULT = "it is what the graph returns"
 _LAID = "_as_laid_out"
+ASSERTING = torch.ops.aten.binary_cross_entropy.default  # a failed assertion ends the context of the process
+ASSERTS = "torch's kernel for a GPU asserts that cells are from 0 to 1, which those of made-up inputs are not"
 ELSEWHERE = "it is not on the device that the graph runs on, or noyau has no kernels for modules there"
 CPU = torch.device("cpu")
 
@@ -99,6 +101,8 @@ def _apart(node: fx.Node, device: torch.device) -> str:
         return RESULT
     if "val" not in node.meta:
         return "it makes no tensor"
+    if node.target is ASSERTING and device.type == "cuda":
+        return ASSERTS
     fakes = [each.meta.get("val") for each in (node, *node.all_input_nodes)]
     tensors = [each for fake in fakes for each in (fake if isinstance(fake, tuple | list) else [fake])]
     return ELSEWHERE if {each.device for each in tensors if isinstance(each, torch.Tensor)} - {device} else ""

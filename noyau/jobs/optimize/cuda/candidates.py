@@ -56,9 +56,11 @@ class DeviceShelf:
         key = nameless(graph), layouts
         with self.lock:
             if key not in self.kernels:
-                letters = digest(triton_printer.together([device_kernel(*key)]))[:_LETTERS]
-                kernel = replace(device_kernel(graph, layouts), name=f"{title(graph)}_{letters}")
-                self.kernels[key] = kernel, triton_printer.together([kernel])
+                blank = f"{title(graph)}_{'0' * _LETTERS}"  # of the name's length, so that no line of the text moves
+                kernel = replace(device_kernel(graph, layouts), name=blank)
+                text = triton_printer.together([kernel])
+                name = f"{title(graph)}_{digest(text)[:_LETTERS]}"
+                self.kernels[key] = replace(kernel, name=name), text.replace(blank, name)
             return self.kernels[key]
 
 

@@ -36,7 +36,7 @@ from noyau.hosts.torch.modules.device_inputs import is_static, is_symbolic
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
 from noyau.hosts.torch.modules.graph_corrections import correct_dtypes, fold_masks
 from noyau.hosts.torch.modules.rewrite import rewrite
-from noyau.hosts.torch.modules.simplification import drop_detached, keep_compared, merge_equal, simplify
+from noyau.hosts.torch.modules.simplification import drop_detached, fill_zeros, keep_compared, merge_equal, simplify
 from noyau.ir import ranges
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, begin_triton
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, host_of, optimize_graph, runner
@@ -69,6 +69,7 @@ def cut_in_two(
     joint: fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward and the backward graph, by a minimum cut of the saved values."""
+    fill_zeros(joint.graph)
     drop_detached(joint.graph)
     merge_equal(joint.graph)
     keep_compared(joint.graph, num_fwd_outputs)
@@ -262,6 +263,7 @@ class GraphCompiler:
     def compile(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> Boxed:
         """A graph of ATen operators as a function of a list of tensors, which it empties: noyau's kernels where they
         are right and win, the rest as the options say."""
+        fill_zeros(module.graph)  # of inference
         names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
         tangents = [at for at, name in enumerate(names) if name.startswith("tangents")]
         if is_prompt(module.graph, self.wishes, self.record):

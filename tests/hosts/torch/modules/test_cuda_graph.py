@@ -431,3 +431,12 @@ def test_where_dynamo_looks_at_strides_a_recording_asks_for_addresses_in_one_cal
     assert run.recorded is not None
     assert run.recorded.fits([square.clone(), square.t()], is_guarded=True)
     assert not run.recorded.fits([square, square.clone()], is_guarded=True)
+
+
+@pytest.mark.parametrize("shows", [torch.conj, lambda x: torch._neg_view(x), lambda x: x.conj()[1:]])
+def test_a_conjugate_of_an_argument_is_not_lent_as_the_argument(shows, recorded):
+    x = torch.randn(3, dtype=torch.complex64)
+    made = GraphRecording(Graph(lambda given: given, [x]), {}, {}, [])
+    made.results = (shows(x),)
+    with pytest.raises(RuntimeError, match="a view of an argument in another dtype, negated or conjugated"):
+        made.lend([x])

@@ -298,3 +298,31 @@ def test_gradients_that_are_not_in_memory_as_they_are():
     nothing = torch._efficientzerotensor((64, 30), device="cuda")
     assert not torch.autograd.grad(run(x), x, nothing)[0].any()
     assert [len(graph.kept) for graph in record.graphs] == [1, 1]
+
+
+def test_conjugates_are_read_as_what_they_are():
+    """In the gradient of a product of complex numbers, which a recording replays."""
+
+    def function(x, weight):
+        return torch.fft.irfft(torch.fft.rfft(x) * weight * weight.conj().sin()).tanh() * 3
+
+    run, _ = compiled(function)
+    weight = torch.randn(16, dtype=torch.complex64, device="cuda", requires_grad=True)
+    for _ in range(8):
+        x = torch.randn(64, 30, device="cuda", requires_grad=True)
+        found = torch.autograd.grad(run(x, weight).square().sum(), (x, weight))
+        for got, want in zip(found, torch.autograd.grad(function(x, weight).square().sum(), (x, weight)), strict=True):
+            assert (got - want).norm() < 1e-4 * want.norm()
+
+
+def test_a_loss_of_probabilities_is_trained_on():
+    """torch's kernel asserts that they are from 0 to 1, and is not run on made-up inputs."""
+
+    def function(x, y):
+        return torch.nn.functional.binary_cross_entropy((x * 3).sigmoid(), y.sigmoid(), reduction="sum") * 2
+
+    run, _ = compiled(function)
+    x, y = torch.randn(64, 30, device="cuda", requires_grad=True), torch.randn(64, 30, device="cuda")
+    for _ in range(4):
+        (got,), (want,) = (torch.autograd.grad(each(x, y), x) for each in (run, function))
+        assert (got - want).norm() < 1e-4 * want.norm()

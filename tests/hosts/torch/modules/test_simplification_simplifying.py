@@ -9,6 +9,7 @@ from torch._dynamo.backends.common import aot_autograd
 
 from noyau.hosts.torch.modules.simplification import (
     changed_arguments,
+    fill_zeros,
     join_copies,
     join_updates,
     simplify,
@@ -150,3 +151,21 @@ def test_copies_of_several_rows_or_into_one_tensor_stay_as_they_are():
     for graph in (several, same):
         join_copies(graph, joint)
         assert not any(node.target is joint for node in graph.nodes)
+
+
+def test_zeros_without_memory_and_their_products_have_memory():
+    aten, graph = torch.ops.aten, torch.fx.Graph()
+    x = graph.placeholder("x")
+    zeros = graph.call_function(aten._efficientzerotensor.default, ([2, 3],), {"dtype": torch.float32})
+    turned = graph.call_function(aten.t.default, (zeros,))
+    by_zero = graph.call_function(aten.mul.Tensor, (x, turned))
+    quotient = graph.call_function(aten.div.Tensor, (by_zero, x))
+    other = graph.call_function(aten.div.Tensor, (x, quotient))
+    for node, shape in ((x, (3, 2)), (zeros, (2, 3)), (turned, (3, 2)), (by_zero, (3, 2)), (quotient, (3, 2))):
+        node.meta["val"] = torch.empty(shape)
+    graph.output((zeros, turned, by_zero, quotient, other))
+    fill_zeros(graph)
+    assert [node.target for node in (by_zero, quotient, other)] == [aten.zeros.default] * 2 + [aten.div.Tensor]
+    x = torch.full((3, 2), torch.inf)
+    *found, endless = torch.fx.GraphModule({}, graph)(x)
+    assert not any(each._is_zerotensor() or each.any() for each in found) and endless.isinf().all()
