@@ -106,9 +106,13 @@ class ModelDifference(PagedRecord):
 
     def raise_if_bad(self) -> None:
         """CheckError that names the first value that differs."""
-        for each in self.runs:
-            if each.first is not None:
-                raise CheckError(f"{self.against} differs from {self.model} at {each.sizes}: {each.first}")
+        if not self.ok:
+            raise CheckError(self.headline())
+
+    def headline(self) -> str:
+        """The first value that differs, if there is one."""
+        faults = (f"differs from {self.model} at {each.sizes}: {each.first}" for each in self.runs if each.first)
+        return f"{self.against} {next(faults, f'is like {self.model}')}"
 
     def to_json(self) -> dict[str, Any]:
         head = {"schema_version": SCHEMA_VERSION, "model": self.model, "against": self.against, "ok": self.ok}

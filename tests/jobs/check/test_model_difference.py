@@ -194,6 +194,16 @@ def test_the_command(both, tmp_path, capsys):
     assert "--against B.onnx" in capsys.readouterr().err
 
 
+def test_quiet_prints_one_line(both, capsys):
+    """It ended with a traceback: a module that does not exist."""
+    one, other = map(str, both)
+    assert main(["check", one, "--against", one, "--quiet"]) == 0
+    assert capsys.readouterr().out == "a.onnx is like a.onnx\n"
+    assert main(["check", one, "--against", other, "--quiet"]) == 1
+    told = capsys.readouterr().out
+    assert told.count("\n") == 1 and " differs from " in told and " at " in told
+
+
 def test_a_record_that_cannot_be_written_is_one_line(both, tmp_path):
     with pytest.raises(OutputError, match="cannot be written"):
         model_difference(both[0], both[0]).write(tmp_path / "no" / "r.json")
