@@ -8,13 +8,14 @@ import math
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from noyau.errors import InputError, OutputError
+from noyau.errors import InputError, OutputError, output_errors
 from noyau.text import printable
 
 MOST_THREADS = 4096  # onnxruntime starts as many as it is asked for, if it can
@@ -79,7 +80,7 @@ def declare_record(parser: argparse.ArgumentParser, detail: str = "", *, page: b
 
 def is_stream(path: Path) -> bool:
     """Whether a path exists and is neither a file nor a folder, such as /dev/stdout, which no file may replace."""
-    return path.exists() and not path.is_file() and not path.is_dir()
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def make_folder(folder: Path) -> None:
@@ -91,16 +92,22 @@ def make_folder(folder: Path) -> None:
         raise OutputError(f"{name} is no folder and cannot be made one: {error.strerror}; name another") from error
 
 
+def require_writable(place: Path) -> None:
+    """OutputError where no file can be created at a place, or take the place of one there, as a trial shows."""
+    if os.path.isdir(place):
+        raise OutputError(f"{place} cannot be written: it is a folder; name a file")
+    with output_errors(place), tempfile.TemporaryFile(dir=place.parent), contextlib.suppress(FileNotFoundError):
+        place.lstat()  # fails where the name is too long
+
+
 def require_record_places(model: Path, *records: Path | None) -> None:
     """Check before any work that records can be written; OutputError where one cannot, or would replace the model."""
     for record in filter(None, records):
         if os.path.realpath(record) == os.path.realpath(model):
             raise OutputError(f"the record would go to {record}, which is the model itself: name another file")
-        if is_stream(record):
-            continue
-        make_folder(record.parent)
-        if os.path.isdir(record) or not os.access(record.parent, os.W_OK | os.X_OK):
-            raise OutputError(f"{record} cannot be written: it is a folder, or lies in one that is read-only")
+        if not is_stream(record):
+            make_folder(record.parent)
+            require_writable(record)
 
 
 class Step(str):

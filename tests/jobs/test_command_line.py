@@ -35,6 +35,8 @@ def test_a_record_has_a_place_of_its_own(tmp_path):
         (model, "which is the model itself"),
         (tmp_path / "file" / "r.json", "file is no folder and cannot be made one: .*; name another"),
         (tmp_path, "cannot be written: it is a folder"),
+        (tmp_path / ("r" * 300), "cannot be written: File name too long; give a folder"),
+        (Path("/proc/self/r.json"), "r.json cannot be written: .*; give a folder"),
     ]:
         with pytest.raises(OutputError, match=told):
             require_record_places(model, record)

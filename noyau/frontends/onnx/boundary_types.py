@@ -271,9 +271,23 @@ def _step(site: OnnxSite) -> list[Outcome]:
     return [(site.input().dtype, (*shape[:axis], *shape[axis + 1 :]))]
 
 
+def _scores(site: OnnxSite) -> list[Outcome]:
+    """Numbers for each row of a table; a classifier gives a label for each before."""
+    rows, has_texts = site.input().shape[0] if site.rank() == 2 else None, "classlabels_strings" in site.attributes
+    labels: Outcome = (DType.OTHER if has_texts else DType.I64, (rows,))
+    return [*[labels] * site.op.endswith("Classifier"), (DType.F32, (rows, None))]
+
+
+_TABLE_RULES: dict[str, Rule] = {  # operators of scikit-learn's converter and of others
+    **dict.fromkeys(("Binarizer", "Imputer"), _same),
+    **dict.fromkeys(("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier"), _scores),
+    **dict.fromkeys(("LinearRegressor", "SVMRegressor", "TreeEnsembleRegressor"), _scores),
+    **dict.fromkeys(("Normalizer", "Scaler"), lambda site: [(DType.F32, site.input().shape)]),
+    "OneHotEncoder": lambda site: [(DType.F32, (*site.input().shape, None))],
+}
 ENTRIES = "noyau_body"  # the domain of nodes that stand for inputs of a body behind the main graph; `Open` has no rule
 _ENTRY_RULES: dict[str, Rule] = {"Same": _same, "Step": _step}
-_DOMAINS = {"": _RULES, "com.microsoft": CONTRIBUTED_RULES, ENTRIES: _ENTRY_RULES}
+_DOMAINS = {"": _RULES, "ai.onnx.ml": _TABLE_RULES, "com.microsoft": CONTRIBUTED_RULES, ENTRIES: _ENTRY_RULES}
 
 
 Types = Mapping[str, onnx.TypeProto]

@@ -9,6 +9,7 @@ from functools import partial
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.calculations import swish
+from noyau.frontends.onnx.conversions import CONVERSIONS
 from noyau.frontends.onnx.creation import CREATION
 from noyau.frontends.onnx.positions import lookup
 from noyau.frontends.onnx.reductions import mean
@@ -292,6 +293,8 @@ def _skip_simplified(site: OnnxSite) -> list[Node]:
 
 CONTRIBUTED: dict[str, Importer] = {
     "BiasGelu": with_attributes(_gelu),
+    "DequantizeLinear": with_attributes(CONVERSIONS["DequantizeLinear"], "axis", "block_size"),
+    "QuantizeLinear": with_attributes(CONVERSIONS["QuantizeLinear"], "axis", "block_size"),  # as ONNX's of opset 21
     "EmbedLayerNormalization": with_attributes(embed_layer_normalization, "epsilon", "mask_index_type"),
     "FastGelu": with_attributes(_fast_gelu),
     "Gelu": with_attributes(_gelu),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice, product
+from itertools import chain, islice, permutations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -275,7 +275,7 @@ def largest_bytes(graph: Graph, sizes: Sizes) -> int:
 
 # Lengths of windows of sound, edges of images and heights of lines that models are made for; then small ones.
 NUMBERS = (64, 32, 48, 256, 512, 224, 640, 96, 160, 1024, 1536, 16, 8, 4, 2, 1)
-MOST_TRIES, MOST_S, SHOWN = 80, 20.0, 6
+MOST_TRIES, MOST_S, SHOWN, MOST_SUMMED = 80, 20.0, 6, 4
 Run = TypeVar("Run")
 
 
@@ -287,10 +287,12 @@ def first_that_runs(
     fixed: Collection[str] = (),
 ) -> tuple[ModelInputs, Run]:
     """The first inputs that `run` accepts, and its result: `feeds`, or those of `make` for other sizes by the model's
-    names; sizes in `fixed` stay. InputError, which lists the tried sizes, where it accepts none."""
+    names; sizes in `fixed` stay. InputError, which lists the tried sizes, where it accepts none, or not the user's."""
     try:
         return feeds, run(feeds)
     except InputError as error:
+        if not feeds.made_up:
+            raise
         fault = error
     tried, end_s = list[str](), time.monotonic() + MOST_S
     for sizes in islice(other_sizes(imported, feeds.full.sizes, fixed), MOST_TRIES):
@@ -308,17 +310,19 @@ def first_that_runs(
 
 
 def other_sizes(imported: ImportedModel, usual: Sizes, fixed: Collection[str] = ()) -> Iterator[dict[str, int]]:
-    """Sizes to try: all free sizes at one number, the leading ones unchanged; then one of them at a number, the others
-    at 1 or unchanged; then all of them and the leading ones at one number."""
+    """Sizes to try: of a few free ones, one as the sum of two others, as a mask has for a cache and new tokens; all at
+    one number, the leading ones unchanged; one at a number, the others at 1 or unchanged; then all with the leading."""
     kept = set(graph_names(imported, fixed))
     lead = leading(imported) - kept
     free = [name for name in usual if name not in kept | lead]
+    triples = permutations(free, 3) if len(free) <= MOST_SUMMED else ()
+    sums = ({**usual, name: usual[one] + usual[other]} for name, one, other in triples if one < other)
     together = ({**usual, **dict.fromkeys(free, number)} for number in NUMBERS)
     least = {**usual, **dict.fromkeys(free, 1)}
     alone = ({**rest, name: k} for rest in (least, usual) for name in free if len(free) > 1 for k in NUMBERS)
     everything = ({**usual, **dict.fromkeys([*free, *lead], number)} for number in NUMBERS)
     distinct = [dict(usual)]
-    for sizes in chain(together, alone, everything):
+    for sizes in chain(sums, together, alone, everything):
         fitted = fit_sizes(sizes, imported, fixed)
         if fitted not in distinct:
             distinct.append(fitted)

@@ -24,7 +24,7 @@ from noyau.frontends.onnx_messages import core, every_node, reads, subgraphs, te
 from noyau.hosts.onnxruntime.bodies import Body, laid_flat, loosen_loops, rename_values
 from noyau.hosts.onnxruntime.function_bodies import is_own, value_names
 from noyau.hosts.onnxruntime.model_files import Provenance, library_path, library_state, provenance_of, take_apart
-from noyau.hosts.onnxruntime.runs import run_bodies
+from noyau.hosts.onnxruntime.runs import run_node
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED as OPTIMIZED_FILE
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.text import free_name, printable
@@ -187,9 +187,9 @@ def _import(
             pair = laid_flat(plain, inference.graph(plain).node)
             frontend.verify(pair[0])
             laid, bodies = pair
-    imported = frontend.import_model(laid, folder, run=run_bodies, inference=inference)
+    imported = frontend.import_model(laid, folder, run=run_node, inference=inference)
     while loosen_loops(laid, bodies, imported.graph):
-        imported = frontend.import_model(laid, folder, run=run_bodies, inference=inference)
+        imported = frontend.import_model(laid, folder, run=run_node, inference=inference)
     return laid, bodies, imported
 
 
@@ -202,22 +202,22 @@ def in_float32(model: ModelProto) -> ModelProto:
     held = [each for part in parts for each in tensors_of(type(graph)(node=part.node))]  # in attributes of nodes
     ends = {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}  # 0: no tensor
     present = ends.union((each.i for each in dtypes), (each.data_type for each in (*graph.initializer, *held)))
-    if half not in present or 0 in ends or graph.sparse_initializer or foreign_operators(model):
+    is_set_by_caller = any(each.ref_attr_name for each in dtypes)  # of a function
+    if is_set_by_caller or half not in present or 0 in ends or graph.sparse_initializer or foreign_operators(model):
         return model
     if any(node.op_type == "BitCast" for node in nodes) or any(each.data_location == each.EXTERNAL for each in held):
-        return model
-    if any(each.ref_attr_name for each in dtypes):  # a function whose caller sets the dtype
         return model
     result = deepcopy(model)
     with suppress(TypeError):  # releases of onnx that cannot inline them
         result = frontend.onnx.inliner.inline_selected_functions(result, _SLOW, inline_schema_functions=True)
     inner = type(graph)(node=result.graph.node, output=graph.output, value_info=result.graph.value_info)
+    rounded = [(part, _roundings(part)) for part in (inner, *result.functions)]
     try:
-        for part in (inner, *result.functions):
-            frontend.widen_types(part, [half], DType.F32.onnx, _roundings(part))
+        for part, exempt in rounded:
+            frontend.widen_types(part, [half], DType.F32.onnx, exempt)
     except ValueError:  # a tensor has not as many cells as its shape says
         return model
-    _write_wide(result.graph, inner)
+    _write_wide(result.graph, inner, rounded[0][1])
     return result
 
 
@@ -231,11 +231,11 @@ def _roundings(part: GraphProto | FunctionProto) -> set[str]:
     return {name for node in casts for name in node.output} - others
 
 
-def _write_wide(graph: GraphProto, inner: GraphProto) -> None:
-    """Replace the nodes of a graph by those of `inner`, which compute in float32, with casts of its float16 values."""
+def _write_wide(graph: GraphProto, inner: GraphProto, rounded: Collection[str]) -> None:
+    """Replace the nodes of a graph by those of `inner`, in float32, with casts of float16 values but the `rounded`."""
     results, names, wide = _halves(graph.output), value_names(graph), dict[str, str]()
     stored = {each.name for each in graph.initializer if each.data_type == DType.F16.onnx}
-    narrow = _halves(graph.input) | _roundings(inner) | stored
+    narrow = _halves(graph.input).union(rounded, stored)
 
     def new_name(stem: str) -> str:
         names.add(name := free_name(stem, names))

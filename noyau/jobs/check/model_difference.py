@@ -27,7 +27,7 @@ from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
 from noyau.hosts.onnxruntime.submodel import lost_values, part_for, types_of
-from noyau.ir.graph import Graph, Input
+from noyau.ir.graph import Constant, Graph, Input, Opaque
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Page
@@ -106,9 +106,13 @@ class ModelDifference(PagedRecord):
 
     def raise_if_bad(self) -> None:
         """CheckError that names the first value that differs."""
-        for each in self.runs:
-            if each.first is not None:
-                raise CheckError(f"{self.against} differs from {self.model} at {each.sizes}: {each.first}")
+        if not self.ok:
+            raise CheckError(self.headline())
+
+    def headline(self) -> str:
+        """The first value that differs, if there is one."""
+        faults = (f"differs from {self.model} at {each.sizes}: {each.first}" for each in self.runs if each.first)
+        return f"{self.against} {next(faults, f'is like {self.model}')}"
 
     def to_json(self) -> dict[str, Any]:
         head = {"schema_version": SCHEMA_VERSION, "model": self.model, "against": self.against, "ok": self.ok}
@@ -269,7 +273,14 @@ def compare_values(
     theirs, ours = side_values(other, names, arrays, entering), side_values(one, names, arrays, entering)
     imported, makers = one.original.imported, one.makers
     nodes = [replace(n, kind=Input(), inputs=()) if n.output in entering else n for n in imported.graph.nodes]
+    resizes = [node for node in nodes if isinstance(node.kind, Opaque) and node.kind.name in ("Resize", "Upsample")]
+    scales = {name for node in resizes for name in node.inputs[1:]} & imported.initializers.keys()
+    fixed = {name: Constant(imported.load_initializer(name)) for name in scales}  # moved, they would change shapes
+    nodes = [replace(node, kind=fixed.get(node.output, node.kind)) for node in nodes]
     graph = drop_unused(Graph(tuple(nodes), tuple(names), imported.graph.demands))
+    read = {name for node in graph.nodes for name in node.inputs}
+    numbers = [node for node in graph.nodes if node.inputs or node.output in read or node.dtype is not DType.OTHER]
+    graph = replace(graph, nodes=tuple(numbers))
     stored = [node.output for node in graph.inputs if node.output in imported.initializers]
     values = {**arrays, **entering, **{name: imported.load_initializer(name) for name in stored}}
     with np.errstate(all="ignore"):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from noyau.errors import InputError, OutputError
 from noyau.jobs import command_line
-from noyau.jobs.command_line import make_folder, plain, size_of_each, sizes_of
+from noyau.jobs.command_line import make_folder, plain, require_writable, size_of_each, sizes_of
 
 if TYPE_CHECKING:
     from noyau.jobs.optimize.record import Report
@@ -144,9 +144,8 @@ def require_places(model: Path, output: Path, record: Path | None, page: Path | 
         if end in occupied:
             raise OutputError(f"{what} would go to {place}, which is {occupied[end]}: name another file")
         occupied[end] = what
-        is_reachable = os.access(place.parent, os.W_OK | os.X_OK) or not os.path.isdir(place.parent)
-        if os.path.isdir(place) or not is_reachable:
-            raise OutputError(f"{place} cannot be written: it is a folder, or lies in one that is read-only")
+        if os.path.isdir(place.parent):  # a missing one is made below
+            require_writable(place)
         if os.path.exists(place) and (not os.path.isfile(place) or os.path.realpath(place.parent) == "/dev"):
             raise OutputError(f"{place} is no plain file, and a new one would take its place: name another")
     for place in (output, *records.values()):

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypedDict
@@ -22,7 +22,8 @@ from noyau.compiler.partition.traffic import Traffic, traffic
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import InputError, ModelError
 from noyau.frontends.onnx_messages import every_node
-from noyau.hosts.onnxruntime.inputs import model_names, sizes_for, spell, unrunnable
+from noyau.hosts.onnxruntime import inputs as onnx_inputs
+from noyau.hosts.onnxruntime.inputs import ModelInputs, model_names, spell, unrunnable
 from noyau.hosts.onnxruntime.path_ends import Between
 from noyau.hosts.onnxruntime.sessions import load_onnxruntime
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
@@ -53,7 +54,7 @@ from noyau.timing.ranges import Event
 from noyau.timing.rates import floor_s, gain_s
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.input_files import first_sample
-from noyau.verify.inputs import Inputs, make_inputs
+from noyau.verify.inputs import Inputs
 from noyau.workers.resources import processors
 
 Dims = Mapping[str, int | Sequence[int]]
@@ -109,12 +110,15 @@ def bindings(dims: Dims) -> list[dict[str, int]]:
     return [{name: values[k if len(values) > 1 else 0] for name, values in lists.items()} for k in range(runs)]
 
 
-def inputs_for(original: SourceModel, dims: Mapping[str, int], wishes: ProfileOptions) -> Inputs:
+def inputs_for(original: SourceModel, dims: Mapping[str, int], wishes: ProfileOptions) -> ModelInputs:
     """Arrays for every input of the model. InputError where one cannot be synthesised, or does not fit."""
     imported, names = original.feed_model, frozenset(original.imported.initializers)
-    if wishes.inputs is None:
-        return make_inputs(imported.graph, sizes_for(imported, dims), np.random.default_rng(wishes.seed), without=names)
-    return first_sample(Path(wishes.inputs), imported.graph, without=names, dims=dims)
+    if wishes.inputs is not None:
+        inputs = first_sample(Path(wishes.inputs), imported.graph, without=names, dims=dims)
+    else:
+        sizes, fixed = onnx_inputs.sizes_for(imported, dims), onnx_inputs.graph_names(imported, dims)
+        inputs = onnx_inputs.inputs_at(imported, onnx_inputs.fit_sizes(sizes, imported, fixed), (), wishes.seed)
+    return ModelInputs(inputs, inputs, made_up=wishes.inputs is None)
 
 
 _USUAL = ProfileOptions()
@@ -133,16 +137,18 @@ def profile(path: str | Path, wishes: ProfileOptions = _USUAL, say: Say = log.in
         problem = f"{printable(operator)} is no operator of plain onnxruntime"
         raise ModelError(f"{original.name} cannot be profiled: {problem}")
     subject = subject_of(original, wishes.between)
-    requests = [inputs_for(original, dims, wishes) for dims in bindings(wishes.dims)]
+    requests = [(dims, inputs_for(original, dims, wishes)) for dims in bindings(wishes.dims)]
     machine = this_machine()
     with SessionBench(wishes.threads) as bench:
         say("measuring what onnxruntime's profiler adds to each node")
         overhead = measure_overhead(bench)
         profiles = []
-        for done, inputs in enumerate(requests):
-            sizes = spell(model_names(original.imported, inputs.sizes))
+        make = partial(inputs_for, original, wishes=wishes)
+        run = partial(profile_size, subject, overhead, bench, wishes)
+        for done, (dims, feeds) in enumerate(requests):
+            sizes = spell(model_names(original.imported, feeds.full.sizes))
             say(Step(f"running the model{f' with {sizes}' if sizes else ''}", done, len(requests)))
-            profiles.append(profile_size(subject, inputs, overhead, bench, wishes))
+            profiles.append(onnx_inputs.first_that_runs(original.feed_model, feeds, make, run, dims)[1])
     facts = (machine, original.name, sum(map(bool, original.labels)), wishes.threads)
     events = tuple({**each, "pid": pid} for pid, (_, own) in enumerate(profiles, 1) for each in own)
     return Profile(*facts, tuple(size for size, _ in profiles), wishes.top, subject, events)
@@ -157,10 +163,10 @@ def subject_of(original: SourceModel, between: Between | None) -> ProfiledModel:
 
 
 def profile_size(
-    subject: ProfiledModel, inputs: Inputs, overhead: Overhead, bench: SessionBench, wishes: ProfileOptions
+    subject: ProfiledModel, overhead: Overhead, bench: SessionBench, wishes: ProfileOptions, feeds: ModelInputs
 ) -> tuple[ProfiledSize, list[Event]]:
     """The profile of the model with these inputs, and the timeline of some runs."""
-    original, before, arrays = subject.original, conditions(), inputs.arrays
+    original, before, inputs, arrays = subject.original, conditions(), feeds.full, feeds.full.arrays
     how: dict[str, Any] = {each: getattr(original, each) for each in ("folder", "prepacked", "bodies")}
     try:
         # Run the file itself first, so that errors of onnxruntime contain the file's names.

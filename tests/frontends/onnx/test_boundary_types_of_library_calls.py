@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 
-from noyau.dtypes import DType
+from noyau.dtypes import DType, from_numpy
 from noyau.ir.dims import Dim, shape_of
-from tests.frontends.onnx.models import imported, results
+from tests.frontends.onnx.models import imported, model, results
 
 CONV = "(float[n, 3, h, w] x, float[8, 3, 3, 3] k) => (float y) {{ y = Conv<{}>(x, k) }}"
 POOL = "(float[n, 3, h, w] x) => (float y) {{ y = MaxPool<kernel_shape = [3, 2]{}>(x) }}"
@@ -151,3 +152,38 @@ def test_what_an_exporter_declares_completes_a_rule():
 def test_a_declared_zero_says_nothing():
     found = imported("(float[n, m] x, int64[2] t) => (float[0, 5] y) { y = Reshape(x, t) }")
     assert found.graph["y"].shape == shape_of(["d0", 5])
+
+
+_LEAVES = """nodes_treeids = [0], nodes_nodeids = [0], nodes_featureids = [0], nodes_values = [0.0],
+    nodes_modes = ["LEAF"], nodes_truenodeids = [0], nodes_falsenodeids = [0]"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "y = ai.onnx.ml.Binarizer<threshold = 0.5>(x)",
+        "y = ai.onnx.ml.Imputer<imputed_value_floats = [0.5], replaced_value_float = 1.0>(x)",
+        'y = ai.onnx.ml.Normalizer<norm = "L1">(x)',
+        "y = ai.onnx.ml.Scaler<offset = [0.5], scale = [2.0]>(x)",
+        "y = ai.onnx.ml.OneHotEncoder<cats_int64s = [0, 1, 2], zeros = 1>(x)",
+        "y = ai.onnx.ml.LinearRegressor<coefficients = [0.5, 1.0, 1.5], intercepts = [0.1], targets = 1>(x)",
+        "l, y = ai.onnx.ml.LinearClassifier<coefficients = [0.5, 1.0, 1.5, 0.1, 0.2, 0.3], "
+        "classlabels_ints = [4, 9], intercepts = [0.1, 0.2]>(x)",
+        f"y = ai.onnx.ml.TreeEnsembleRegressor<{_LEAVES}, n_targets = 1, target_treeids = [0], target_nodeids = [0], "
+        "target_ids = [0], target_weights = [0.5]>(x)",
+        f"l, y = ai.onnx.ml.TreeEnsembleClassifier<{_LEAVES}, classlabels_int64s = [4, 9], class_treeids = [0], "
+        "class_nodeids = [0], class_ids = [1], class_weights = [0.5]>(x)",
+    ],
+)
+def test_operators_on_tables_have_types_so_that_what_follows_them_is_fused(text):
+    outputs = text.partition(" = ")[0].split(", ")
+    ends = ", ".join(f"{'int64' if name == 'l' else 'float'} {name}" for name in outputs)
+    proto = model(f"(float[n, 3] x) => ({ends}) {{ {text} }}", 15, ', "ai.onnx.ml" : 3')
+    found, x = imported(proto), np.array([[1, 2, 0], [2, 0, 1], [0, 1, 2], [1, 1, 1]], np.float32)
+    assert list(found.opaque) == [0]
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    for name, got in zip(outputs, session.run(None, {"x": x}), strict=True):
+        node = found.graph[name]
+        known = [dim.evaluate({"n": 4}) for dim in node.shape if dim.names <= {"n"}]
+        assert node.dtype == from_numpy(got.dtype) and len(node.shape) == got.ndim
+        assert known[0] == got.shape[0] == 4 and known == list(got.shape[: len(known)])

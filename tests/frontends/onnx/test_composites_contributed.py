@@ -52,6 +52,18 @@ def test_activations(op, dtype):
     agree(text, {"x": x}, TOLERANCE[DTYPES[dtype]])
 
 
+@pytest.mark.parametrize("kind", ["uint8", "int8", "uint16", "int16"])
+def test_quantisation_with_one_scale_and_along_an_axis(kind):
+    """onnxruntime's quantizer writes these for 16 bits, and what lay between them had no type."""
+    text = f"""(float[n, 6] x, float s, {kind} z, float[6] t, {kind}[6] k)
+        => ({kind}[n, 6] q, float[n, 6] y, float[n, 6] v) {{
+        q = com.microsoft.QuantizeLinear(x, s, z)  y = com.microsoft.DequantizeLinear(q, s, z)
+        v = com.microsoft.DequantizeLinear<axis = 1>(q, t, k) }}"""
+    zero, several = np.array(7, kind), np.arange(6).astype(kind)
+    feeds = {"x": 9 * drawn("float", 5, 6), "s": np.float32(0.25), "z": zero, "t": drawn("float", 6), "k": several}
+    agree(text, {name: np.asarray(array) for name, array in feeds.items()}, 0)
+
+
 @pytest.mark.parametrize("op", ["BiasGelu", "FastGelu"])
 def test_activations_with_a_bias(op):
     text = f"(float[n, s, 6] x, float[6] b) => (float[n, s, 6] y) {{ y = com.microsoft.{op}(x, b) }}"

@@ -70,3 +70,18 @@ def test_sizes_are_tried_together_then_each_alone():
     assert found[0] == (NUMBERS[0], NUMBERS[0]) and (NUMBERS[0], 128) in found and (128, NUMBERS[0]) in found
     assert len(set(found)) == len(found) and len(found) <= MOST_TRIES
     assert np.shape(found)[1] == 2
+
+
+def test_a_size_may_be_the_sum_of_two_as_of_a_mask_for_a_cache_and_new_tokens():
+    ends = {"mask": (1, "total"), "cache": (2, "past"), "tokens": (2, "new")}
+    nodes = [NODE("Tanh", [name], [f"{name}_y"]) for name in ends]
+    outputs = [value(f"{name}_y", shape) for name, shape in ends.items()]
+    several = import_model(model_of(nodes, [value(*end) for end in ends.items()], outputs))
+    found = next(s for s in other_sizes(several, {"total": 128, "past": 128, "new": 128}) if s["total"] == 256)
+    assert found == {"total": 256, "past": 128, "new": 128}
+
+
+def test_what_a_user_gave_is_not_replaced():
+    inputs = made({}).full
+    with pytest.raises(InputError, match=r"^it does not fit$"):
+        first_that_runs(IMPORTED, ModelInputs(inputs, inputs, made_up=False), made, only(64))

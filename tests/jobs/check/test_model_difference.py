@@ -78,6 +78,41 @@ def _three():
     return [value(name, (50,)) for name in "xyz"], [value("r", (50,))]
 
 
+def test_scales_of_a_resize_are_not_moved_by_a_rounding_for_its_extents_follow_from_them(tmp_path):
+    """1.9999999 for 2 gave 7 rows for 8, and the comparison ended with NumPy's error."""
+    text = """<ir_version: 8, opset_import: ["": 13]> g (float[n, 1, 4, 4] x) => (float[n, 1, 8, 8] y) {
+        a = Exp(x)  r = Resize <mode="linear"> (a, roi, scales)  y = Mul(r, r) }"""
+    model = onnx.parser.parse_model(text)
+    for name, cells in (("roi", []), ("scales", [1, 1, 2, 2])):
+        model.graph.initializer.append(numpy_helper.from_array(np.array(cells, np.float32), name))
+    path = written(model, tmp_path)
+    difference = model_difference(path, path)
+    assert difference.ok and [each.name for each in difference.runs[0].values] == ["a", "r", "y"]
+
+
+def test_texts_of_a_classifier_do_not_keep_its_numbers_from_a_comparison(tmp_path):
+    text = """<ir_version: 8, opset_import: ["": 15, "ai.onnx.ml": 3]> g (float[n, 3] x)
+        => (string[m] label, float[n, 3] y) {
+        a = Softmax (x)  i = ArgMax <axis = 1, keepdims = 0> (a)  y = Sqrt (a)
+        label = ai.onnx.ml.ArrayFeatureExtractor (names, i) }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.helper.make_tensor("names", onnx.TensorProto.STRING, [3], ["a", "b", "c"]))
+    path = written(model, tmp_path)
+    assert [each.name for each in model_difference(path, path).runs[0].values] == ["a", "i", "y"]
+
+
+def test_operators_of_onnxruntime_are_run_by_it_where_models_are_compared(tmp_path):
+    """onnx's own evaluator knows none of them, and a model that onnxruntime's tools had fused was refused."""
+    text = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> g (float[n, 8] x) => (float[n, 8] y) {
+        a = com.microsoft.FusedMatMul <alpha = 0.5, transB = 1> (x, w)  b = Exp(a)  y = Mul (b, a) }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(numpy_helper.from_array(np.eye(8, dtype=np.float32), "w"))
+    one = written(model, tmp_path, "a.onnx")
+    assert model_difference(one, one).ok
+    model.graph.node[0].attribute[0].f = 0.75
+    assert model_difference(one, written(model, tmp_path, "b.onnx")).runs[0].first.name == "a"
+
+
 def test_other_shapes_and_integers_differ(tmp_path):
     def model(cast: bool, by: int) -> onnx.ModelProto:
         nodes = [NODE("Add", ["i", "k"], ["j"]), NODE("Expand", ["j", "s"], ["y"])]
@@ -157,6 +192,16 @@ def test_the_command(both, tmp_path, capsys):
     capsys.readouterr()
     assert main(["check", one]) == 2
     assert "--against B.onnx" in capsys.readouterr().err
+
+
+def test_quiet_prints_one_line(both, capsys):
+    """It ended with a traceback: a module that does not exist."""
+    one, other = map(str, both)
+    assert main(["check", one, "--against", one, "--quiet"]) == 0
+    assert capsys.readouterr().out == "a.onnx is like a.onnx\n"
+    assert main(["check", one, "--against", other, "--quiet"]) == 1
+    told = capsys.readouterr().out
+    assert told.count("\n") == 1 and " differs from " in told and " at " in told
 
 
 def test_a_record_that_cannot_be_written_is_one_line(both, tmp_path):

@@ -124,6 +124,14 @@ def test_a_model_that_does_not_run_with_its_inputs(quick, tmp_path):
     assert profiled(model, tmp_path, dims={"n": 14}).at[0].nodes
 
 
+def test_sizes_that_do_not_run_are_replaced_by_others_as_optimize_does(quick, tmp_path):
+    """It ended with the message that other sizes may do, where optimize found them."""
+    nodes = [NODE("Reshape", ["x", "s"], ["y"])]
+    shape = onnx.numpy_helper.from_array(np.array([7, 32]), "s")
+    made = profiled(model_of(nodes, [value("x")], [value("y", None)], [shape]), tmp_path)
+    assert made.at[0].sizes == {"n": 224}
+
+
 @pytest.mark.parametrize(
     ("wishes", "message"),
     [
