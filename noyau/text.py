@@ -6,6 +6,7 @@ from collections.abc import Collection, Container, Hashable, Iterable, Mapping, 
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
+from importlib.resources import files
 from itertools import chain, count
 from numbers import Integral, Real
 from pathlib import Path
@@ -83,6 +84,11 @@ def path_of(argument: object, caller: str) -> Path:
         return Path(argument)
     kind = type(argument).__name__
     raise InputError(f"{caller} the path of a file, and this is of the type {kind}: give a text or a Path")
+
+
+def package_text(path: str) -> str:
+    """The text of a file of the package, by its path below the package's folder."""
+    return files("noyau").joinpath(*path.split("/")).read_text("utf-8")
 
 
 def as_json(value: Any) -> Any:
