@@ -6,7 +6,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from noyau.dtypes import DType, from_numpy
+from noyau.dtypes import DType, of_array
 from noyau.errors import GraphError, InputError, OutsideError
 from noyau.ir import graph as nodes
 from noyau.ir.dims import Dim
@@ -216,8 +216,7 @@ class Evaluator:
 
     def empty(self, monoid: Monoid, flat: Array) -> State:
         """The monoid's empty state, for each cell of a row of `flat`."""
-        source = from_numpy(flat.dtype)
-        assert source is not None
+        source = of_array(flat)
         pairs = zip(monoid.init(source), monoid.states(source), strict=True)
         return tuple(np.full(flat.shape[1:], value, self.dtype(state.compute)) for value, state in pairs)
 

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 from noyau.compiler.autodiff.adjoints import derive, gradient_name
-from noyau.dtypes import DType, from_numpy
+from noyau.dtypes import DType, from_numpy, of_array
 from noyau.errors import CheckError, FindingKind, InputError, NoyauError, SignatureError, UnsupportedError
+from noyau.frontends.numpy.scopes import is_op
 from noyau.frontends.numpy.trace import follow
-from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
+from noyau.hosts.torch.tensors import array_of, dtype_of, from_torch, tensor_of
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Node
 from noyau.jobs.check import gradients
@@ -77,9 +78,7 @@ class TorchReference:
 def reference_graphs(reference: Callable[..., Any], args: Sequence[Any], function_name: str) -> TorchReference:
     """The graphs of a reference, called with arrays, or else with tensors. An op stands for its own reference.
     InputError if it takes neither, or does not return arrays."""
-    plain = getattr(reference, "reference", None)
-    if callable(plain) and hasattr(reference, "description"):
-        reference = plain
+    reference = reference.reference if is_op(reference) else reference
     places = tuple(at for at, each in enumerate(args) if isinstance(each, torch.Tensor))
     inputs = tuple(_input(name, args[at]) for name, at in zip(_names(reference, args, places), places, strict=True))
     arrays = [np.array(array_of(args[at])) for at in places]
@@ -111,9 +110,7 @@ def _names(reference: Callable[..., Any], args: Sequence[Any], places: Sequence[
 
 
 def _input(name: str, tensor: torch.Tensor) -> Node:
-    dtype = from_torch(tensor.dtype)
-    assert dtype is not None, tensor.dtype
-    return Node(name, Input(), (), dtype, shape_of(tensor.shape))
+    return Node(name, Input(), (), dtype_of(tensor), shape_of(tensor.shape))
 
 
 def _of_tensors(reference: Callable[..., Any], args: Sequence[Any], places: Sequence[int]) -> Callable[..., Any]:
@@ -169,9 +166,7 @@ def _arrays(result: Any) -> list[Array]:
 def _end(name: str, array: Array, names: Sequence[str]) -> Value:
     while name in names:
         name += "_"
-    dtype = from_numpy(array.dtype)
-    assert dtype is not None
-    return Value(name, dtype, shape_of(array.shape))
+    return Value(name, of_array(array), shape_of(array.shape))
 
 
 def _above(graph: Graph) -> list[Node]:
