@@ -111,9 +111,13 @@ def as_json(value: Any) -> Any:
             return value.to_json() if hasattr(value, "to_json") else fields_json(value)
 
 
+UNWRITTEN: Mapping[str, Any] = {"unwritten": True}  # metadata of fields that stay out of a record's plain data
+
+
 def fields_json(record: Any, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields of a record as plain data, in order, except those in `without`."""
-    return {field.name: as_json(getattr(record, field.name)) for field in fields(record) if field.name not in without}
+    """Return the fields of a record as plain data, in order, except those in `without` and those marked UNWRITTEN."""
+    names = (each.name for each in fields(record) if "unwritten" not in each.metadata and each.name not in without)
+    return {name: as_json(getattr(record, name)) for name in names}
 
 
 _types = cache(get_type_hints)  # of the fields of a record

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -199,7 +199,7 @@ class Module:
         return self._scope.replace(value)
 
 
-def is_op(value: Any) -> bool:
+def is_op(value: Any) -> TypeGuard[Any]:
     """Whether a value is an op; a trace follows its reference."""
     return callable(getattr(value, "reference", None)) and hasattr(value, "description")
 

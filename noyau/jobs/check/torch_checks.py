@@ -80,7 +80,8 @@ def reference_graphs(reference: Callable[..., Any], args: Sequence[Any], functio
     InputError if it takes neither, or does not return arrays."""
     reference = reference.reference if is_op(reference) else reference
     places = tuple(at for at, each in enumerate(args) if isinstance(each, torch.Tensor))
-    inputs = tuple(_input(name, args[at]) for name, at in zip(_names(reference, args, places), places, strict=True))
+    named = [(name, args[at]) for name, at in zip(_names(reference, args, places), places, strict=True)]
+    inputs = tuple(Node(name, Input(), (), dtype_of(each), shape_of(each.shape)) for name, each in named)
     arrays = [np.array(array_of(args[at])) for at in places]
     of_tensors = _of_tensors(reference, args, places)
     with np.errstate(all="ignore"):
@@ -107,10 +108,6 @@ def _names(reference: Callable[..., Any], args: Sequence[Any], places: Sequence[
         parameters = []
     names = [p.name for p in parameters] if len(parameters) >= len(args) else [f"x{at}" for at in range(len(args))]
     return [names[at] for at in places]
-
-
-def _input(name: str, tensor: torch.Tensor) -> Node:
-    return Node(name, Input(), (), dtype_of(tensor), shape_of(tensor.shape))
 
 
 def _of_tensors(reference: Callable[..., Any], args: Sequence[Any], places: Sequence[int]) -> Callable[..., Any]:
