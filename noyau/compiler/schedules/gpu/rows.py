@@ -38,15 +38,15 @@ def lead_of(kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Sequence[ir.Stat
     return tiles.Lead(let, tile.size - 1, odd, base) if steps else tiles.NO_LEAD
 
 
-def _moves(atom: object) -> bool:
-    """Whether an atom of a Dim names an index."""
-    return any(name.startswith("#") for name in Dim((((atom,), 1),)).names)
-
-
 def strides_in(base: Dim, cells: int) -> list[Dim]:
     """The strides between rows that may be no multiple of `cells`."""
     steps = [Dim(((tuple(a for a in atoms if not _moves(a)), factor),)) for atoms, factor in base.terms]
     return list(dict.fromkeys(step for step in steps if step % cells != tiles.ZERO))
+
+
+def _moves(atom: object) -> bool:
+    """Whether a factor of an offset depends on an index."""
+    return any(name.startswith("#") for name in Dim((((atom,), 1),)).names)  # type: ignore[arg-type]
 
 
 def _rows(buffers: dict[str, ir.Buffer], inner: Sequence[ir.Statement]) -> Iterator[tuple[ir.Buffer, Dim]]:
