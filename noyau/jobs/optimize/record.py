@@ -75,6 +75,9 @@ class KernelRecord:
         """Bytes moved per second, if both are known."""
         return self.bytes / self.after_s if self.bytes is not None and self.after_s else None
 
+    def to_json(self) -> dict[str, Any]:
+        return fields_json(self)
+
 
 @dataclass(frozen=True, slots=True)
 class EndToEnd:
@@ -92,6 +95,9 @@ class EndToEnd:
     apart: float | None = field(default=None, metadata=UNWRITTEN)
     bindings: tuple[BindingRecord, ...] = ()
     reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return fields_json(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,9 @@ class VariantRecord:
     errors: tuple[float, ...] = ()
     bindings: tuple[BindingRecord, ...] = ()
     reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return fields_json(self)
 
 
 @dataclass(frozen=True, slots=True)

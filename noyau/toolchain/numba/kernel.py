@@ -353,7 +353,7 @@ def run_shared(run: Callable[[int, int], int | None], items: int, threads: int) 
     size = max(1, -(-items // (threads * PIECES_A_THREAD)))
     work = SharedWork(run, [(begin, min(items, begin + size)) for begin in range(0, items, size)])
     try:
-        _POOLS.setdefault(os.getpid(), ThreadPool()).give(work, min(threads, work.count) - 1)
+        _pool(os.getpid()).give(work, min(threads, work.count) - 1)
         work.take()
         while len(work.results) < work.count:  # another thread still runs its last span
             work.ended.get()
@@ -389,4 +389,9 @@ class ThreadPool:
             self.waiting.get().take()
 
 
-_POOLS: dict[int, ThreadPool] = {}  # by process: a forked child does not have its parent's threads
+_POOLS: dict[int, ThreadPool] = {}
+
+
+def _pool(process: int) -> ThreadPool:
+    """The pool of a process, shared by its threads: a forked child does not have its parent's threads."""
+    return _POOLS.setdefault(process, ThreadPool())
