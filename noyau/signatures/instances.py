@@ -13,7 +13,7 @@ import numpy as np
 from noyau.dtypes import DType, from_numpy, of_array
 from noyau.errors import SignatureError
 from noyau.ir.dims import Dim, Shape, product
-from noyau.ir.sizes import Binding, Sizes, listing_of, plan
+from noyau.ir.sizes import Binding, Sizes, extents_at, listing_of, plan
 from noyau.signatures.types import ELLIPSIS, Family, Instance, Rest, Signature, Term, Value, brief, spell_dim
 
 Known = tuple[tuple[str, int], ...]
@@ -134,7 +134,7 @@ def shapes_of(values: Sequence[Value], sizes: Mapping[str, int]) -> list[tuple[i
     shapes = []
     for value in values:
         try:
-            shape = tuple(int(dim.evaluate(sizes)) for dim in value.shape)
+            shape = extents_at(sizes, value.shape)
         except ZeroDivisionError:
             shape = (-1,)
         if min(shape, default=0) < 0:

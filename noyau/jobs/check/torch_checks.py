@@ -20,6 +20,7 @@ from noyau.frontends.numpy.trace import follow
 from noyau.hosts.torch.tensors import array_of, dtype_of, from_torch, tensor_of
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Node
+from noyau.ir.sizes import extents_at
 from noyau.jobs.check import gradients
 from noyau.jobs.check.gradients import GradientCase, GradientSubject, cases_of, central_difference, finding_of
 from noyau.kernels.reference import opaque_graph
@@ -70,7 +71,7 @@ class TorchReference:
     def above(self, rng: np.random.Generator) -> dict[str, Array]:
         """Random gradients of the float results."""
         ends = [self.graph[self.graph.outputs[at]] for at in self.graded_places]
-        shapes = [tuple(int(dim.evaluate({})) for dim in node.shape) for node in ends]
+        shapes = [extents_at({}, node.shape) for node in ends]
         numbers = [np.asarray(rng.standard_normal(shape)) for shape in shapes]
         return {gradient_name(n.output): each.astype(n.dtype.numpy) for n, each in zip(ends, numbers, strict=True)}
 

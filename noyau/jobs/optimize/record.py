@@ -118,9 +118,6 @@ class VariantRecord:
     bindings: tuple[BindingRecord, ...] = ()
     reason: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        return fields_json(self)
-
 
 @dataclass(frozen=True, slots=True)
 class ProductRecord:
