@@ -89,6 +89,13 @@ def from_numpy(dtype: np.dtype | type) -> DType | None:
     return _BY_NUMPY.get(np.dtype(dtype))
 
 
+def of_array(array: np.ndarray) -> DType:
+    """The DType of an array whose dtype noyau is known to have."""
+    dtype = from_numpy(array.dtype)
+    assert dtype is not None, array.dtype
+    return dtype
+
+
 def dtype_called(name: str, error: type[NoyauError]) -> DType:
     """The dtype of that name; the error where there is none."""
     names = [dtype.value for dtype in CELLS]

@@ -2,9 +2,10 @@
 
 On float16 and bfloat16 they compute in float32 and round once; on float64 they compute in float64."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -48,39 +49,18 @@ def cast(x: Any, dtype: str) -> Array:
     return array.astype(target.numpy).astype(np.float64)
 
 
-def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)), without overflow."""
-    return _map_function("sigmoid", x)
+def _of_table(name: str, function: str) -> Callable[..., Array]:
+    """A function of the operator table under a name of this module."""
+
+    def evaluate(*operands: Array) -> Array:
+        return _map_function(function, *operands)
+
+    evaluate.__name__ = evaluate.__qualname__ = name
+    evaluate.__doc__ = "; ".join(filter(None, (OPERATORS[function].meaning, OPERATORS[function].note)))
+    return evaluate
 
 
-def softplus(x: Array) -> Array:
-    """log(1 + exp(x)), without overflow."""
-    return _map_function("softplus", x)
-
-
-def erf(x: Array) -> Array:
-    """The error function."""
-    return _map_function("erf", x)
-
-
-def power(a: Array, b: Array) -> Array:
-    """a ** b of integers; a fraction is truncated to 0."""
-    return _map_function("power", a, b)
-
-
-def truncate_divide(a: Array, b: Array) -> Array:
-    """a / b of integers, towards zero."""
-    return _map_function("divide", a, b)
-
-
-def shift_left(a: Array, b: Array) -> Array:
-    """a * 2 ** b of integers; 0 where b is below 0 or beyond the width."""
-    return _map_function("shift_left", a, b)
-
-
-def shift_right(a: Array, b: Array) -> Array:
-    """a // 2 ** b of integers; where b is below 0 or beyond the width, -1 of negative numbers, else 0."""
-    return _map_function("shift_right", a, b)
+erf, power, shift_left, shift_right, sigmoid, softplus, truncate_divide = starmap(_of_table, OF_TABLE.items())
 
 
 def reduce(monoid: str, x: Array, axis: int | Sequence[int], *, keepdims: bool = False) -> Array:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Container, Hashable, Iterable, Mapping, 
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
+from importlib.resources import files
 from itertools import chain, count
 from numbers import Integral, Real
 from pathlib import Path
@@ -85,6 +86,11 @@ def path_of(argument: object, caller: str) -> Path:
     raise InputError(f"{caller} the path of a file, and this is of the type {kind}: give a text or a Path")
 
 
+def package_text(path: str) -> str:
+    """The text of a file of the package, by its path below the package's folder."""
+    return files("noyau").joinpath(*path.split("/")).read_text("utf-8")
+
+
 def as_json(value: Any) -> Any:
     """Return a value as plain data for JSON: a record by its own `to_json`, or as its fields in order; an enum as its
     value; a number that is not finite as None."""
@@ -105,9 +111,13 @@ def as_json(value: Any) -> Any:
             return value.to_json() if hasattr(value, "to_json") else fields_json(value)
 
 
+UNWRITTEN: Mapping[str, Any] = {"unwritten": True}  # metadata of fields that stay out of a record's plain data
+
+
 def fields_json(record: Any, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields of a record as plain data, in order, except those in `without`."""
-    return {field.name: as_json(getattr(record, field.name)) for field in fields(record) if field.name not in without}
+    """Return the fields of a record as plain data, in order, except those in `without` and those marked UNWRITTEN."""
+    names = (each.name for each in fields(record) if "unwritten" not in each.metadata and each.name not in without)
+    return {name: as_json(getattr(record, name)) for name in names}
 
 
 _types = cache(get_type_hints)  # of the fields of a record

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from noyau.dtypes import DType, from_numpy
+from noyau.dtypes import DType, of_array
 from noyau.ir.dims import Dim, DimLike, Shape, indices, maximum, shape_of
 from noyau.ir.sizes import Demand, bind, require
 
@@ -188,9 +188,7 @@ class Graph:
 
 def constant(output: str, value: np.ndarray, sources: Iterable[str] = ()) -> Node:
     """The node of a known array; its dtype must be one of noyau's."""
-    dtype = from_numpy(value.dtype)
-    assert dtype is not None, value.dtype
-    return Node(output, Constant(value), (), dtype, shape_of(value.shape), tuple(sources))
+    return Node(output, Constant(value), (), of_array(value), shape_of(value.shape), tuple(sources))
 
 
 def is_never_0(node: Node, *, sizes: bool = False) -> bool:

@@ -6,13 +6,13 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from noyau.dtypes import DType, from_numpy
+from noyau.dtypes import DType, of_array
 from noyau.errors import GraphError, InputError, OutsideError
 from noyau.ir import graph as nodes
 from noyau.ir.dims import Dim
 from noyau.ir.monoids import MONOIDS, Monoid, State
 from noyau.ir.operators import OPERATORS
-from noyau.ir.sizes import Sizes, bind, extend, require
+from noyau.ir.sizes import Sizes, bind, extend, extents_at, require
 
 Array = np.ndarray
 Arrays = Mapping[str, Array]
@@ -147,7 +147,7 @@ class Evaluator:
         return value.astype(np.float32) if value.dtype.itemsize == 2 and value.dtype.kind in "fV" else value
 
     def shape(self, node: nodes.Node) -> tuple[int, ...]:
-        return tuple(int(dim.evaluate(self.sizes)) for dim in node.shape)
+        return extents_at(self.sizes, node.shape)
 
     def axes(self, shape: tuple[Dim, ...]) -> dict[str, Any]:
         """The sizes, and the indices of a shape as open grids."""
@@ -166,7 +166,7 @@ class Evaluator:
         self, index: Sequence[Dim | nodes.Lookup], shape: tuple[Dim, ...], operands: Sequence[Array]
     ) -> tuple[Array, ...]:
         """Index arrays into operand 0; OutsideError where a looked-up index is outside."""
-        axes, target = self.axes(shape), tuple(int(dim.evaluate(self.sizes)) for dim in shape)
+        axes, target = self.axes(shape), extents_at(self.sizes, shape)
         positions = []
         for axis, entry in enumerate(index):
             if isinstance(entry, nodes.Lookup):
@@ -216,8 +216,7 @@ class Evaluator:
 
     def empty(self, monoid: Monoid, flat: Array) -> State:
         """The monoid's empty state, for each cell of a row of `flat`."""
-        source = from_numpy(flat.dtype)
-        assert source is not None
+        source = of_array(flat)
         pairs = zip(monoid.init(source), monoid.states(source), strict=True)
         return tuple(np.full(flat.shape[1:], value, self.dtype(state.compute)) for value, state in pairs)
 

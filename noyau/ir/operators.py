@@ -199,10 +199,6 @@ def _sigmoid(x: Array) -> Any:
     return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(x.dtype)
 
 
-def _softplus(x: Array) -> Any:
-    return (np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))).astype(x.dtype)
-
-
 def _guard_zero(function: np.ufunc) -> Callable[[Array, Array], Any]:
     """Integer division by zero is undefined; here it divides by one, so that nothing traps."""
     return lambda a, b: function(a, np.where(b == 0, np.ones_like(b), b) if b.dtype.kind in "iu" else b)
@@ -345,7 +341,8 @@ _TABLE = (
         lambda x, y, g: g * ((-(x * x)).call("exp") * TWO_BY_ROOT_PI), Fact.BELOW_ONE),
     _smooth("sigmoid", "1 / (1 + exp(-x))", _sigmoid, (14, 3.0), ("", "sigmoid", "Sigmoid"),
         lambda x, y, g: g * (y * (1.0 - y)), Fact.BELOW_ONE | Fact.NEVER_NEGATIVE),
-    _smooth("softplus", "log(1 + exp(x))", _softplus, (24, 2.0), ("", "", "Softplus"),
+    _smooth("softplus", "log(1 + exp(x))",
+        lambda x: (np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))).astype(x.dtype), (24, 2.0), ("", "", "Softplus"),
         lambda x, y, g: g * x.call("sigmoid"), Fact.NEVER_NEGATIVE, "without overflow"),
     _rounding("floor", "the largest whole number <= x", np.floor, Api("floor", "floor", "Floor")),
     _rounding("ceil", "the least whole number >= x", np.ceil, Api("ceil", "ceil", "Ceil")),

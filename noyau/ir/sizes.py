@@ -71,10 +71,15 @@ def listing_of(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{size}={value}" for size, value in sizes.items())
 
 
+def extents_at(sizes: Mapping[str, int], shape: Shape) -> tuple[int, ...]:
+    """The extents of a shape as numbers."""
+    return tuple(int(dim.evaluate(sizes)) for dim in shape)
+
+
 def cells_at(sizes: Mapping[str, int], shape: Shape) -> int:
     """The number of cells of a shape; 0 where an extent divides by 0."""
     try:
-        return math.prod(int(dim.evaluate(sizes)) for dim in shape)
+        return math.prod(extents_at(sizes, shape))
     except ZeroDivisionError:
         return 0
 

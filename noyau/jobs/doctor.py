@@ -7,11 +7,10 @@ import os
 import platform
 import re
 import sys
-from importlib.resources import files
 
 from noyau.errors import BuildError
 from noyau.jobs.command_line import Command, declare_record
-from noyau.text import several
+from noyau.text import package_text, several
 from noyau.version import __version__
 
 _PACKAGES = tuple("numpy ml-dtypes rich onnx onnxruntime torch numba numba-cuda triton ziglang".split())
@@ -69,7 +68,7 @@ def release_text(package: str, release: str) -> str:
 
 def tried_releases() -> dict[str, set[str]]:
     """The releases that .ci/versions tries, by package: releases.txt."""
-    text = files("noyau").joinpath("jobs", "releases.txt").read_text("ascii")
+    text = package_text("jobs/releases.txt")
     names, *sets = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     return {name: {*releases} - {_NONE} for name, *releases in zip(names, *sets, strict=True)}
 

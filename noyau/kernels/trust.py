@@ -19,6 +19,7 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError, OutputError
+from noyau.frontends.numpy.scopes import global_names
 from noyau.kernels.c.text import c_flags
 from noyau.kernels.call import CALLERS, caller_of
 from noyau.kernels.reference import Reference
@@ -301,14 +302,6 @@ def _file_of(value: Any) -> str:
 def _is_installed(file: str) -> bool:
     """Whether a file changes only with a version; true for no file, since such modules are built into Python."""
     return not file or file.startswith((*_INSTALLED, str(Path(__file__).parents[1])))
-
-
-def global_names(code: CodeType) -> Iterator[str]:
-    """The global and attribute names in a function's code, including functions nested in it."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from global_names(constant)
 
 
 def cell_content(cell: Any) -> Any:

@@ -5,13 +5,13 @@ import math
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
 from noyau.errors import BuildError, FindingKind
 from noyau.sanitizer.records import INDICES, Access, Observation
+from noyau.text import package_text
 from noyau.toolchain.c import compiler as c_compiler
 
 Array = np.ndarray
@@ -69,7 +69,7 @@ class _Finding(ctypes.Structure):
 
 def text() -> str:
     """Return the C text of the engine, header first, to be compiled alone or before other C."""
-    return "\n".join(files("noyau").joinpath("sanitizer", name).read_text("ascii") for name in ("engine.h", "engine.c"))
+    return "\n".join(map(package_text, ("sanitizer/engine.h", "sanitizer/engine.c")))
 
 
 @cache

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from noyau.dtypes import DType, from_numpy
+from noyau.dtypes import DType, from_numpy, of_array
 from noyau.errors import SignatureError
 from noyau.ir.dims import Dim, Shape, product
-from noyau.ir.sizes import Binding, Sizes, listing_of, plan
+from noyau.ir.sizes import Binding, Sizes, extents_at, listing_of, plan
 from noyau.signatures.types import ELLIPSIS, Family, Instance, Rest, Signature, Term, Value, brief, spell_dim
 
 Known = tuple[tuple[str, int], ...]
@@ -134,7 +134,7 @@ def shapes_of(values: Sequence[Value], sizes: Mapping[str, int]) -> list[tuple[i
     shapes = []
     for value in values:
         try:
-            shape = tuple(int(dim.evaluate(sizes)) for dim in value.shape)
+            shape = extents_at(sizes, value.shape)
         except ZeroDivisionError:
             shape = (-1,)
         if min(shape, default=0) < 0:
@@ -303,7 +303,7 @@ def bind(signature: Signature, arguments: Sequence[object], known: Mapping[str, 
         numbers = {**known, **_integers(signature, arrays)}
         parameters = tuple(sorted((name, size) for name, size in numbers.items() if name in signature.sizes))
         ranks = tuple(array.ndim for array in arrays)
-        instance = instance_of(signature, tuple(map(dtype_of, arrays)), ranks, parameters)
+        instance = instance_of(signature, tuple(map(of_array, arrays)), ranks, parameters)
         sizes = _solve_sizes(signature, instance, arrays)
         return Bound(instance, arrays, sizes, tuple(shapes_of(instance.outputs, sizes)))
     except SignatureError as error:
@@ -316,7 +316,7 @@ def describe(argument: object) -> str:
         return "a masked array"
     if isinstance(argument, np.ndarray | np.generic):
         own = argument.dtype.name if argument.dtype.isnative else argument.dtype.str
-        name = own if from_numpy(argument.dtype) in (None, DType.OTHER) else dtype_of(np.asarray(argument)).value
+        name = own if from_numpy(argument.dtype) in (None, DType.OTHER) else of_array(np.asarray(argument)).value
         return f"{name}{list(argument.shape)}" if isinstance(argument, np.ndarray) else name
     return repr(argument) if type(argument) in _WEAK else kind_of(argument)
 
@@ -327,21 +327,14 @@ def kind_of(argument: object) -> str:
     return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
 
 
-def dtype_of(array: Array) -> DType:
-    """The DType of an array that was admitted."""
-    dtype = from_numpy(array.dtype)
-    assert dtype is not None
-    return dtype
-
-
 def bindings_of_arrays(terms: Sequence[Term], arrays: Sequence[Array]) -> list[str]:
     """For each argument that fits so far, its bindings as text: `rows=4, n=41`, `batch=(2, 3)`, `float=f32`; or ""."""
-    instance = instance_of(Signature(tuple(terms), ()), tuple(map(dtype_of, arrays)), tuple(a.ndim for a in arrays))
+    instance = instance_of(Signature(tuple(terms), ()), tuple(map(of_array, arrays)), tuple(a.ndim for a in arrays))
     bindings: list[dict[str, object]] = [{} for _ in terms]
     contested: set[Family | Rest] = set()
     for k, (term, array) in enumerate(zip(terms, arrays, strict=True)):
         if isinstance(term.element, Family) and term.element not in contested:
-            bindings[k][term.element.value] = dtype_of(array).value
+            bindings[k][term.element.value] = of_array(array).value
         if term.rest is not None and term.rest not in contested:
             first = (term.dims or ()).index(term.rest)
             bindings[k][term.rest.name] = array.shape[first : first + array.ndim - len(term.fixed)]
@@ -359,11 +352,11 @@ def _admit(terms: Sequence[Term], arguments: Sequence[object]) -> tuple[Array, .
     pairs = list(zip(terms, arguments, strict=True))
     for term, value in [pair for pair in pairs if not _is_weak(*pair)]:
         array = _array_or_none(value)
-        if array is None or dtype_fault(term, dtype_of(array), families) or rank_fault(term, array.ndim, axes):
+        if array is None or dtype_fault(term, of_array(array), families) or rank_fault(term, array.ndim, axes):
             raise _misfit(term, value, fitting, families)
         fitting.append((term, array))
         if isinstance(term.element, Family):
-            families[term.element] = dtype_of(array)
+            families[term.element] = of_array(array)
         if term.rest is not None:
             axes.setdefault(term.rest.name, (Dim.of(0),) * (array.ndim - len(term.fixed)))
     arrays = iter([array for _, array in fitting])

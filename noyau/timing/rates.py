@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
-from importlib.resources import files
 from threading import Barrier
 from typing import Any
 
@@ -21,7 +20,7 @@ import numpy as np
 
 from noyau.codegen import cmath
 from noyau.errors import BuildError, OutputError
-from noyau.text import as_json, from_json
+from noyau.text import as_json, from_json, package_text
 from noyau.timing.conditions import Conditions, cache_ladder, conditions, unsteady
 from noyau.timing.machine import Machine, this_machine
 from noyau.toolchain import cache as toolchain_cache
@@ -55,8 +54,8 @@ def memory_loops(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> c
 
 def _memory_text() -> str:
     """The loops, preceded by the text that they share with the kernels."""
-    around, loops = (files("noyau").joinpath(*path) for path in (("codegen", "c", "around.h"), ("timing", "loops.c")))
-    return f"#include <stddef.h>\n#include <stdint.h>\n{around.read_text('ascii')}\n{loops.read_text('ascii')}"
+    around, loops = map(package_text, ("codegen/c/around.h", "timing/loops.c"))
+    return f"#include <stddef.h>\n#include <stdint.h>\n{around}\n{loops}"
 
 
 def signature(name: str) -> tuple[str, tuple[str, ...]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Gather, Graph, Iota, Node, Scatter, Select, View
-from noyau.ir.sizes import Demand, Sizes, plan
+from noyau.ir.sizes import Demand, Sizes, extents_at, plan
 
 CELLS = 1 << 16  # of the largest value of a case, if the fixed sizes permit
 BLOCKS = (17, 63, 129, 33, 15, 65, 16, 31, 127)
@@ -96,13 +96,9 @@ def cells(graph: Graph, sizes: Sizes) -> int:
     """The number of cells of the largest value, byproducts included; 0 where an extent divides by 0."""
     shapes = chain((node.shape for node in graph.nodes), graph.byproducts)
     try:
-        return max((math.prod(int(dim.evaluate(sizes)) for dim in shape) for shape in shapes), default=0)
+        return max((math.prod(extents_at(sizes, shape)) for shape in shapes), default=0)
     except ZeroDivisionError:
         return 0
-
-
-def extents(node: Node, sizes: Sizes) -> tuple[int, ...]:
-    return tuple(int(dim.evaluate(sizes)) for dim in node.shape)
 
 
 def fits(graph: Graph, sizes: Sizes) -> bool:
@@ -115,14 +111,14 @@ def fits(graph: Graph, sizes: Sizes) -> bool:
 
 
 def _fits(graph: Graph, node: Node, sizes: Sizes) -> bool:
-    shape = extents(node, sizes)
+    shape = extents_at(sizes, node.shape)
     if min(shape, default=0) < 0:
         return False
     match node.kind:
         case View(index) | Gather(index) | Scatter(index, _):
             # The indices of a Scatter run over its updates.
-            run = extents(graph[node.inputs[2]], sizes) if isinstance(node.kind, Scatter) else shape
-            bounded = zip(index, extents(graph[node.inputs[0]], sizes), strict=True)
+            run = extents_at(sizes, graph[node.inputs[2]].shape) if isinstance(node.kind, Scatter) else shape
+            bounded = zip(index, extents_at(sizes, graph[node.inputs[0]].shape), strict=True)
             return all(_inside(entry, extent, run, sizes) for entry, extent in bounded if isinstance(entry, Dim))
         case Select(axis, starts):
             ends = [*(int(start.evaluate(sizes)) for start in starts), shape[axis]]

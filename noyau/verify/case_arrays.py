@@ -9,9 +9,8 @@ from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.ir.graph import Gather, Graph, Node, Reduce, Scan, Scatter
 from noyau.ir.graph_interpreter import evaluate
-from noyau.ir.sizes import Sizes
+from noyau.ir.sizes import Sizes, extents_at
 from noyau.verify import patterns
-from noyau.verify.awkward_sizes import extents
 from noyau.verify.inputs import Maker
 from noyau.verify.lookup_tables import Tables, index_range, is_searched, tables_of
 from noyau.verify.patterns import Array, Floats
@@ -82,7 +81,7 @@ class CaseMaker:
         return not self.looks_up or self.outputs(inputs) is not None
 
     def array(self, maker: Maker, node: Node, pattern: Pattern, others: Arrays) -> np.ndarray | None:
-        shape, dtype = extents(node, maker.sizes), node.dtype
+        shape, dtype = extents_at(maker.sizes, node.shape), node.dtype
         if dtype.is_float:
             numbers = maker.normal(node, list(shape))[0].astype(np.float64)
             values = pattern.floats(numbers, dtype, self.rng)
@@ -99,7 +98,7 @@ class CaseMaker:
 
     def indices(self, maker: Maker, node: Node, tables: Tables, style: str, others: Arrays) -> np.ndarray | None:
         """Indices of a style that all of the tables have ("beyond": lack); None where an indexed table is empty."""
-        shape, extent = extents(node, maker.sizes), min(table.extent for table in tables)
+        shape, extent = extents_at(maker.sizes, node.shape), min(table.extent for table in tables)
         if not math.prod(shape):
             return np.empty(shape, node.dtype.numpy)
         if not extent:

@@ -11,6 +11,7 @@ from noyau.errors import InputError
 from noyau.ir.graph import Graph, Map, Node
 from noyau.ir.graph_interpreter import Evaluator, Numeric
 from noyau.ir.operators import Fact, has
+from noyau.verify.floats import equal_cells
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -107,11 +108,7 @@ def _replace_undefined(graph: Graph, inputs: Arrays, *, wide: bool, share: float
 def _differs(left: np.ndarray | None, right: np.ndarray | None) -> np.ndarray:
     if left is None or right is None:
         return np.array(True)  # broadcasts to every cell
-    return np.asarray((left != right) & ~(_is_nan(left) & _is_nan(right)))
-
-
-def _is_nan(array: np.ndarray) -> np.ndarray:
-    return np.isnan(array.astype(np.float64))
+    return ~equal_cells(left, right)
 
 
 def _sizes(graph: Graph, inputs: Arrays) -> dict[str, int]:

@@ -2,8 +2,10 @@
 
 import contextlib
 import ctypes
+import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -68,6 +70,15 @@ def wait_or_end(process: subprocess.Popen[bytes], time_s: float, number: int = s
         process.wait(GRACE_S)
     process.kill()
     return reason
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that leads a group, and its children, unless it is known to have ended."""
+    if sys.platform == "win32":
+        process.kill()
+    elif process.returncode is None:  # its id is still its own
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _in_charge() -> bool:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.resources import files
 
 from noyau.codegen import cmath
 from noyau.codegen.c.expressions import CExpressions
@@ -21,6 +20,7 @@ from noyau.errors import GraphError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimOp, product
 from noyau.ir.walk import every_statement, loads_of, on_threads, targets_of
+from noyau.text import package_text
 
 
 def text_of(parts: Sequence[CPrinter], comment: str = "") -> str:
@@ -29,20 +29,15 @@ def text_of(parts: Sequence[CPrinter], comment: str = "") -> str:
     preludes = set[str]().union(*(each.preludes for each in texts))
     pieces = [
         comment_text(comment),
-        _file("noyau.h"),
+        package_text("codegen/c/noyau.h"),
         INCLUDES,
-        *(_file(name) for name in HEADERS if name in preludes),
+        *(package_text(f"codegen/c/{name}") for name in HEADERS if name in preludes),
         cmath.text({name for each in texts for name in each.functions}),
-        _file("runs.h") if "runs.h" in preludes else "",
+        package_text("codegen/c/runs.h") if "runs.h" in preludes else "",
         *(integer_function(*key) for key in sorted({key for each in texts for key in each.integers})),
         *(body for part in parts for body in part.bodies),
     ]
     return "\n\n".join(piece.strip("\n") for piece in pieces if piece) + "\n"
-
-
-def _file(name: str) -> str:
-    """The C text of a file in this folder."""
-    return files("noyau.codegen.c").joinpath(name).read_text("ascii")
 
 
 INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdlib.h>"
@@ -114,16 +109,14 @@ class CPrinter(Statements):
                 # Read bools as bytes that are 0 or 1, which gcc vectorises better.
                 dtype = DType.U8 if constant and buffer.dtype is DType.BOOL else buffer.dtype
                 name, kind = self.names.value(buffer.name), TYPES[dtype]
-                layout = ", strides ".join(self.size_list(d) for d in (buffer.shape, buffer.strides) if d is not None)
+                both = (dims for dims in (buffer.shape, buffer.strides) if dims is not None)
+                layout = ", strides ".join(f"[{', '.join(map(self.words, dims))}]" for dims in both)
                 yield f"{INDENT}{constant}{kind} *restrict {name} = call->buffers[{at}]; /* {layout} */"
 
     def sizes(self) -> Iterator[str]:
         for at, binding in enumerate(self.kernel.binding):
             if ("size", binding.size) in self.names.used:
                 yield f"{INDENT}const int64_t {self.names.atom(binding.size)} = call->sizes[{at}];"
-
-    def size_list(self, dims: Iterable[Dim]) -> str:
-        return f"[{', '.join(map(self.words, dims))}]"
 
     def words(self, dim: Dim) -> str:
         """A Dim in a comment."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from itertools import takewhile
 
 from noyau.codegen.c.interface import KernelTable
@@ -28,6 +27,7 @@ from noyau.ir.dims import Dim, Shape, product
 from noyau.ir.loops import Kernel
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import dims_in, every_expression, every_statement, extent_of, memory_of, on_threads
+from noyau.text import package_text
 
 WARPS = 8  # warps of a block in which each warp has its own item
 
@@ -43,20 +43,18 @@ def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
     statements = [s for kernel in kernels for launch in kernel.launches for s in every_statement(launch.body)]
     pieces = [
         comment_text(comment),
-        _snippet("noyau_cuda.h"),
+        package_text("codegen/cuda/noyau_cuda.h"),
         functions,
         *(integer_function(*key).replace("static inline", "NOYAU_BOTH") for key in integers),
-        _snippet("merge_lanes.h") if any(isinstance(s, ir.MergeLanes) for s in statements) else "",
-        _snippet("atomics.h") if any(isinstance(s, ir.Store) and s.is_atomic for s in statements) else "",
-        _snippet("merge_blocks.h") if any(part.has_meetings for part in parts) else "",
+        package_text("codegen/cuda/merge_lanes.h") if any(isinstance(s, ir.MergeLanes) for s in statements) else "",
+        package_text("codegen/cuda/atomics.h")
+        if any(isinstance(s, ir.Store) and s.is_atomic for s in statements)
+        else "",
+        package_text("codegen/cuda/merge_blocks.h") if any(part.has_meetings for part in parts) else "",
         *states.values(),
         *(body for part in parts for body in part.bodies),
     ]
     return "\n\n".join(piece.strip("\n") for piece in pieces if piece.strip()) + "\n"
-
-
-def _snippet(name: str) -> str:
-    return files("noyau.codegen.cuda").joinpath(name).read_text("ascii")
 
 
 def _print_kernel(kernel: ir.Kernel) -> CudaPrinter:
@@ -462,7 +460,7 @@ def grid_text(kernel: Kernel, codes: Mapping[str, bytes]) -> str:
     blocks = ", ".join(f"{{{b.threads}, {b.rows}, {b.blocks}}}" for b in map(block_of, kernel.launches))
     lines = ["static const noyau_code", f"    {name}_codes[] = {{", *_codes(codes), "};"]
     printer.bodies += [
-        files("noyau.codegen.cuda").joinpath("noyau_grid.h").read_text("ascii"),
+        package_text("codegen/cuda/noyau_grid.h"),
         *table.places(),
         table.ends(),
         "\n".join([f"static const noyau_block {name}_blocks[] = {{{blocks}}};", *lines]),

@@ -8,7 +8,6 @@ Memory with a cell for each thread of a block is a variable of each thread, merg
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib.resources import files
 
 from noyau.codegen.identifiers import refuse_name
 from noyau.codegen.numba import printer
@@ -25,6 +24,7 @@ from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, Shape, product
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import every_statement, memory_of, merge_of, on_threads
+from noyau.text import package_text
 
 THREADS = BLOCK
 TILE = (32, 8)  # threads of a block of two axes
@@ -294,7 +294,7 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
         self.names.blocks[-1] |= {("index", "#thread"): "thread", ("index", "#half"): "half"}
         both = merge_of(replace(merge, buffers=tuple(names)), "#thread", Dim.of("#half"))
         arrays = (f"shared{part} = cuda.shared.array(THREADS, {TYPES[dtype]})" for part, dtype in kinds.items())
-        text = files("noyau.codegen.numba_cuda").joinpath("merge.txt").read_text("ascii").rstrip("\n")
+        text = package_text("codegen/numba_cuda/merge.txt").rstrip("\n")
         return text.format(
             name=name,
             owns=", ".join(f"own{part}" for part in parts),

@@ -17,7 +17,7 @@ from noyau.compiler.autodiff.gradient_builder import GradientBuilder, map_back, 
 from noyau.compiler.autodiff.reductions import reduce_back, scan_back
 from noyau.compiler.autodiff.shift_invariance import invariant_values
 from noyau.compiler.autodiff.simplification import simplify_gradient
-from noyau.compiler.autodiff.views import gather_back, scatter_back, select_back, view_back
+from noyau.compiler.autodiff.views import gather_back, scatter_back, view_back
 from noyau.compiler.partition.costs import cells
 from noyau.compiler.passes.normal_form import bound_sizes
 from noyau.dtypes import DType
@@ -183,8 +183,8 @@ def operand_gradient(
             return scan_back(builder, node, node.kind, operand, above)
         case dag.View(index):
             return view_back(builder, index, operand.shape, above)
-        case dag.Select():
-            return select_back(builder, node.kind, operands, above, position)
+        case dag.Select(axis, starts):
+            return builder.slice(above, axis, starts[position], operand.shape[axis])
         case dag.Gather():
             return gather_back(builder, node.kind, operands, above)
         case dag.Scatter():

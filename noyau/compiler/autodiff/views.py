@@ -11,7 +11,7 @@ from noyau.compiler.autodiff.gradient_builder import GradientBuilder
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Shape, equal, flat_index, index_name, indices, maximum, never_negative, product
-from noyau.ir.graph import Gather, Lookup, Map, Node, Scatter, Select, View, step_of
+from noyau.ir.graph import Gather, Lookup, Map, Node, Scatter, View, step_of
 from noyau.ir.ranges import simplify
 
 ZERO, ONE = Dim.of(0), Dim.of(1)
@@ -298,11 +298,6 @@ def _is_one_or_all(part: AxisGroup, step: Dim) -> bool:
 
 
 Index = tuple[Dim | Lookup, ...]
-
-
-def select_back(builder: GradientBuilder, kind: Select, operands: Sequence[Node], above: Node, position: int) -> Node:
-    """The cells of the gradient that lie in the piece at a position."""
-    return builder.slice(above, kind.axis, kind.starts[position], operands[position].shape[kind.axis])
 
 
 def gather_back(builder: GradientBuilder, kind: Gather, operands: Sequence[Node], gradient: Node) -> Node:

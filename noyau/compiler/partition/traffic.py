@@ -11,7 +11,7 @@ from noyau.compiler.passes.normal_form import bound_sizes
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Constant, Gather, Graph, Lookup, Node, Scatter, View
-from noyau.ir.sizes import Demand
+from noyau.ir.sizes import Demand, cells_at
 
 Sizes = Mapping[str, int]
 
@@ -32,12 +32,14 @@ def traffic(graph: Graph, sizes: Sizes, *, repeated: bool = False) -> Traffic:
     """The bytes that the computation of a graph must read and write. `sizes` has every size that its shapes name.
     `repeated`: all lookups in a table may hit the same cells; else all hit different ones."""
     needed = dict.fromkeys((node.output for node in graph.nodes), 0)
-    needed |= {name: cells(graph[name], sizes) for name in graph.outputs}
+    needed |= {name: cells_at(sizes, graph[name].shape) for name in graph.outputs}
     for node in reversed(graph.nodes):
-        for name, count in _operands(graph, node, min(needed[node.output], cells(node, sizes)), sizes, repeated):
+        for name, count in _operands(
+            graph, node, min(needed[node.output], cells_at(sizes, node.shape)), sizes, repeated
+        ):
             needed[name] += count
-    read = sum(min(needed[node.output], cells(node, sizes)) * node.dtype.bytes for node in graph.inputs)
-    stores = sum(cells(graph[name], sizes) * graph[name].dtype.bytes for name in dict.fromkeys(graph.outputs))
+    read = sum(min(needed[node.output], cells_at(sizes, node.shape)) * node.dtype.bytes for node in graph.inputs)
+    stores = sum(cells_at(sizes, graph[name].shape) * graph[name].dtype.bytes for name in dict.fromkeys(graph.outputs))
     return Traffic(read, stores)
 
 
@@ -53,10 +55,10 @@ def _operands(graph: Graph, node: Node, cells_needed: int, sizes: Sizes, repeate
             lookups = [entry for entry in index if isinstance(entry, Lookup)]
             return [table, *((node.inputs[entry.input], _bound_indices(node, entry.at, sizes)) for entry in lookups)]
         case Scatter():
-            return [(name, cells(graph[name], sizes)) for name in node.inputs]
+            return [(name, cells_at(sizes, graph[name].shape)) for name in node.inputs]
         case _:
-            whole = max(cells(node, sizes), 1)  # the same share of an operand as of the node, rounded up
-            return [(name, -(-cells(graph[name], sizes) * cells_needed // whole)) for name in node.inputs]
+            whole = max(cells_at(sizes, node.shape), 1)  # the same share of an operand as of the node, rounded up
+            return [(name, -(-cells_at(sizes, graph[name].shape) * cells_needed // whole)) for name in node.inputs]
 
 
 def _count_cells_read(graph: Graph, node: Node, index: tuple[Dim | Lookup, ...], sizes: Sizes, repeated: bool) -> int:
@@ -73,11 +75,6 @@ def _bound_indices(node: Node, at: tuple[Dim, ...], sizes: Sizes) -> int:
     """Bound the number of combined values of some indices by the trip counts of the loops that they name."""
     names = {name for dim in at for name in dim.names if name.startswith("#")}
     return math.prod(int(node.extents[name].evaluate(sizes)) for name in names)
-
-
-def cells(node: Node, sizes: Sizes) -> int:
-    """The number of cells of a value."""
-    return math.prod(int(dim.evaluate(sizes)) for dim in node.shape)
 
 
 Positions = frozenset[int]

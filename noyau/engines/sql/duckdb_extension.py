@@ -4,7 +4,6 @@ C code cannot access a connection of the Python package, but an extension gets t
 
 import tempfile
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from noyau.ir.graph_interpreter import evaluate
 from noyau.ir.loops import Role
 from noyau.kernels.programs.generate import generate_from_graph
 from noyau.kernels.programs.program import KernelStep, Program
+from noyau.text import package_text
 from noyau.toolchain.c import compiler
 from noyau.verify.inputs import make_inputs
 
@@ -105,7 +105,7 @@ def extension_text(name: str, plan: OpReduction | RowPlan, others: Mapping[str, 
     facts += [f"SUMS {int(is_fold and any(is_whole_sum(*fold) for fold in plan.folds))}"]
     facts += [f"RESULT_TYPE {_NUMBERS[dtypes[-1]]}", f"RESULT_CELLS {shape[0] if shape else 0}"]
     kernels = GENERATIONS["c"].printer([kernel for each in programs for kernel in each.kernels], f"{name} in DuckDB")
-    frame = files("noyau.engines.sql").joinpath("extension.c").read_text("ascii")
+    frame = package_text("engines/sql/extension.c")
     return "\n\n".join([kernels, "\n".join(f"#define {fact}" for fact in facts), frame, *tables])
 
 

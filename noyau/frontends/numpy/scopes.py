@@ -3,10 +3,10 @@
 import builtins
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class ReplacedScope:
         match value:
             case ModuleType():
                 return Module(self, value) if name not in ("typing", "builtins") else value
-            case FunctionType() if _is_op(value):
+            case FunctionType() if is_op(value):
                 return value
             case FunctionType() if value.__module__ == "noyau.functions" and name in OWN:
                 return noyau_function(name, value)
@@ -86,7 +86,7 @@ class ReplacedScope:
                 return functools.partial(self.replace(value.func), *value.args, **value.keywords)
             case _ if isinstance(getattr(value, "py_func", None), FunctionType):  # the source of Numba's dispatcher
                 return self.function(value_.py_func)
-            case _ if _is_op(value):
+            case _ if is_op(value):
                 return self.replace(value.reference)
             case _ if type(value).__module__ in _BRACKETS:
                 return Brackets(Within(self.tape), value)
@@ -108,7 +108,7 @@ class ReplacedScope:
     def rebuilt(self, function: FunctionType) -> FunctionType:
         """A copy of the function whose globals, closure and defaults are stand-ins."""
         scope = dict(function.__globals__)
-        scope |= {name: self.replace(scope[name]) for name in _names(function.__code__) if name in scope}
+        scope |= {name: self.replace(scope[name]) for name in global_names(function.__code__) if name in scope}
         scope["__builtins__"] = {**vars(builtins), **self.builtins()}
         cells = tuple(self.cell(cell) for cell in function.__closure__ or ())
         defaults = tuple(map(self.replace, function.__defaults__ or ())) or None
@@ -199,7 +199,7 @@ class Module:
         return self._scope.replace(value)
 
 
-def _is_op(value: Any) -> bool:
+def is_op(value: Any) -> TypeGuard[Any]:
     """Whether a value is an op; a trace follows its reference."""
     return callable(getattr(value, "reference", None)) and hasattr(value, "description")
 
@@ -208,9 +208,12 @@ def is_numpy(function: FunctionType) -> bool:
     return f"{function.__module__ or ''}.".startswith("numpy.")
 
 
-def _names(code: CodeType) -> set[str]:
-    """The global names of a function and of the functions nested in it."""
-    return set(code.co_names).union(*map(_names, [each for each in code.co_consts if isinstance(each, CodeType)]))
+def global_names(code: CodeType) -> Iterator[str]:
+    """The global and attribute names in a function's code, including functions nested in it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from global_names(constant)
 
 
 def _larger(plain: Callable[..., Any], join: Callable[[Any, Any], Any]) -> Callable[..., Any]:

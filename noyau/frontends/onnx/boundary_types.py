@@ -159,14 +159,10 @@ def _same_rank(site: OnnxSite) -> list[Outcome]:
     return [(site.input().dtype, unknown(site.rank()))]
 
 
-def _recurrence(site: OnnxSite) -> list[Outcome]:
-    """All states of a recurrence, and the last ones."""
-    return [(site.input().dtype, unknown(rank)) for rank in (4, 3, 3)][: len(site.outputs)]
-
-
 CONTRIBUTED_RULES: dict[str, Rule] = {
     "Attention": _attention,
-    "DynamicQuantizeLSTM": _recurrence,
+    # All states of a recurrence, and the last ones.
+    "DynamicQuantizeLSTM": lambda site: [(site.input().dtype, unknown(k)) for k in (4, 3, 3)][: len(site.outputs)],
     "DynamicQuantizeMatMul": _matmul,
     "FusedConv": _conv,
     "FusedGemm": _gemm,

@@ -4,13 +4,13 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from noyau.errors import BuildError, OutputError, warn
+from noyau.text import package_text
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.workers.resources import processors
 
@@ -27,9 +27,9 @@ _FUNCTIONS = tuple(
 )
 _NEW_FROM_DESCR = 94  # the index of PyArray_NewFromDescr in NumPy's table, whose ABI is stable
 FILES = (
-    ("codegen", "c", "noyau.h"),
-    ("hosts", "shares.h"),
-    *(("hosts", "numpy", name) for name in ("threads.c", "arguments.c", "fast_call.c")),
+    "codegen/c/noyau.h",
+    "hosts/shares.h",
+    *(f"hosts/numpy/{name}.c" for name in ("threads", "arguments", "fast_call")),
 )
 AGAIN_S = 30.0  # the pause after a build that found no room, before a call tries again
 _NOTHING: tuple[()] = ()
@@ -87,11 +87,11 @@ class Loader:
         return self.again != 0 and self() is None
 
 
-def open_texts(*paths: tuple[str, ...]) -> Library | None:
+def open_texts(*paths: str) -> Library | None:
     """Build and load these files as one library; None where it cannot be built, OutputError where there is no room."""
     try:
         texts = ["#define _POSIX_C_SOURCE 200809L"]  # -std=c11 alone hides threads and signals
-        texts += [files("noyau").joinpath(*path).read_text(encoding="ascii") for path in paths]
+        texts += map(package_text, paths)
         c_library = ctypes.CDLL(str(c_compiler.compile_library(["\n".join(texts)])))
         c_library.noyau_threads_open()
         c_library.noyau_threads_limit(processors())

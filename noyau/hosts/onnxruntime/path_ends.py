@@ -2,8 +2,9 @@
 
 import difflib
 import itertools
+import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from noyau.errors import InputError
 from noyau.text import printable
@@ -21,7 +22,7 @@ class Ends:
     results: tuple[str, ...]
 
     def __str__(self) -> str:
-        return ":".join(",".join(map(_escape, names)) for names in (self.sources, self.results))
+        return ":".join(",".join(re.sub(r"[\\,:]", r"\\\g<0>", name) for name in names) for names in astuple(self))
 
 
 Letter = tuple[str, bool]  # and whether a backslash stands before it
@@ -70,10 +71,6 @@ def _require(ends: Ends, names: Collection[str]) -> None:
             raise no_value(name, names)
         if everything.count(name) > 1:
             raise InputError(f"{printable(name)} is there twice: each end of a path is named once")
-
-
-def _escape(name: str) -> str:
-    return "".join(f"\\{letter}" if letter in "\\,:" else letter for letter in name)
 
 
 def _parse(text: str, names: frozenset[str]) -> Ends:

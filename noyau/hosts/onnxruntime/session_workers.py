@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from noyau.workers.tamper_detection import seconds
 from noyau.workers.worker import Worker, ask_at_once, pin
 
 Arrays = Mapping[str, np.ndarray]
+_NAMES = "the first process", "the second process"
 _RUNS = FEWEST_PAIRS + 2  # fewest runs of each side: those that are measured, and in each process one for the shapes
 
 
@@ -57,12 +58,15 @@ def _is_lost(comparisons: Iterable[Comparison | float]) -> bool:
     return any(isinstance(each, Comparison) and each.is_lost for each in comparisons)
 
 
-class Workers(contextlib.AbstractContextManager["Workers"]):
+class Workers:
     """Two worker processes, for the sides before and after; each serves one session after the other."""
 
-    def __init__(self, patience_s: float = 60.0) -> None:
-        self.workers = tuple(Worker(f"the {number} process", patience_s) for number in ("first", "second"))
+    def __init__(self, patience_s: float = 60.0, names: Sequence[str] = _NAMES) -> None:
+        self.workers = tuple(Worker(name, patience_s) for name in names)
         self.folder = Path(tempfile.mkdtemp(prefix="noyau-"))
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         for worker in self.workers:

@@ -13,7 +13,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -26,7 +25,7 @@ from noyau.frontends.onnx_messages import every_node, reads
 from noyau.hosts.onnxruntime import function_bodies
 from noyau.hosts.onnxruntime.function_bodies import DOMAIN, FunctionBody, FusedNode, ModelValues, is_own
 from noyau.ir.graph import Node
-from noyau.text import free_name
+from noyau.text import free_name, package_text
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cuda import compiler as cuda_compiler
 
@@ -391,7 +390,7 @@ def shim_text(operators: Sequence[str], domain: str = DOMAIN, *, on_gpu: bool = 
         headers += ["codegen/cuda/noyau_grid.h", f"{own}/grids.h"]
         table += ["};", *(f"{hidden} noyau_grid {name}_grid;" for name in operators)]
         table += ["static const noyau_grid *const noyau_grids[] = {", *(f"    &{name}_grid," for name in operators)]
-    return "\n".join([*map(_text, headers), *table, "};", "", _text(f"{own}/onnxruntime.c")])
+    return "\n".join([*map(package_text, headers), *table, "};", "", package_text(f"{own}/onnxruntime.c")])
 
 
 def cached_library(
@@ -413,10 +412,6 @@ def cached_library(
 def objects(kernels: Mapping[str, str], options: c_compiler.CompilerOptions, shim: str) -> list[Path]:
     """The object files of such a library; `shim`: the text that registers the operators, for the oldest CPU."""
     oldest = replace(options, target=c_compiler.level_of(platform.machine(), frozenset()), export=False)
-    needs = _text("hosts/onnxruntime/cpu_needs.c")  # it records the features that the kernels' compiler may use
+    needs = package_text("hosts/onnxruntime/cpu_needs.c")  # it records the features that the kernels' compiler may use
     compiled = [c_compiler.compile_object(text, options) for text in (*kernels.values(), needs)]
     return [*compiled, c_compiler.compile_object(shim, oldest)]
-
-
-def _text(path: str) -> str:
-    return files("noyau").joinpath(*path.split("/")).read_text(encoding="utf-8")

@@ -25,7 +25,7 @@ _POINTER = ctypes.c_void_p
 def _build() -> Library | None:
     """The C library, loaded; None where it cannot be built, or this torch has no exchange interface (before 2.10)."""
     read = reads_tensors()
-    result = open_texts(*FILES, ("hosts", "torch", "fast_call.c")) if read else None
+    result = open_texts(*FILES, "hosts/torch/fast_call.c") if read else None
     if result is None or not result.fast_calls:
         return None
     tensor_fast_calls = result.code.noyau_tensor_fast_call_open

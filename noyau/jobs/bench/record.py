@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from noyau.compiler.partition.traffic import cells, traffic
+from noyau.compiler.partition.traffic import traffic
 from noyau.errors import BuildError, CheckError
 from noyau.ir.graph import Contract, Graph, Map, Node, Reduce, Scan, Scatter
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
-from noyau.ir.sizes import Sizes
+from noyau.ir.sizes import Sizes, cells_at
 from noyau.jobs.report.text import PagedRecord
 from noyau.kernels.programs.generate import Specialization
 from noyau.text import as_json, fields_json
@@ -82,11 +82,11 @@ def _flops(graph: Graph, node: Node, sizes: Sizes) -> float | None:
         case Map("identity" | "cast"):
             return 0.0
         case Map(function):
-            return float(cells(node, sizes)) if OPERATORS[function].flops <= _PLAIN else None
+            return float(cells_at(sizes, node.shape)) if OPERATORS[function].flops <= _PLAIN else None
         case Reduce(monoid) | Scan(monoid):
-            return float(cells(graph[node.inputs[0]], sizes)) if MONOIDS[monoid].is_arithmetic else None
+            return float(cells_at(sizes, graph[node.inputs[0]].shape)) if MONOIDS[monoid].is_arithmetic else None
         case Scatter(_, str(monoid)):
-            return float(cells(graph[node.inputs[1]], sizes)) if MONOIDS[monoid].is_arithmetic else None
+            return float(cells_at(sizes, graph[node.inputs[1]].shape)) if MONOIDS[monoid].is_arithmetic else None
         case Contract(equation):
             terms = zip(equation.partition("->")[0].split(","), node.inputs, strict=True)
             pairs = (zip(term.strip(), graph[name].shape, strict=False) for term, name in terms)

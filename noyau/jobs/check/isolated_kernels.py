@@ -140,9 +140,9 @@ class KernelProcesses(AbstractContextManager["KernelProcesses"]):
             self.grids = self.beside(home)
         if self.grids is None:
             from noyau.kernels.cuda_grids import note
-            from noyau.kernels.triton.calls import interprets_here
+            from noyau.toolchain.triton.module import interprets
 
-            if not interprets_here():
+            if not interprets():
                 reason = "it runs in a process of its own, which finds its op as a global of a file; put it into one"
                 raise UnsupportedError(reason)
             self.grids = ProcessChoice(None, None, f"{note()}, in this process, which it could have ended")

@@ -13,12 +13,14 @@ import numpy as np
 import torch
 
 from noyau.compiler.autodiff.adjoints import derive, gradient_name
-from noyau.dtypes import DType, from_numpy
+from noyau.dtypes import DType, from_numpy, of_array
 from noyau.errors import CheckError, FindingKind, InputError, NoyauError, SignatureError, UnsupportedError
+from noyau.frontends.numpy.scopes import is_op
 from noyau.frontends.numpy.trace import follow
-from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
+from noyau.hosts.torch.tensors import array_of, dtype_of, from_torch, tensor_of
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Node
+from noyau.ir.sizes import extents_at
 from noyau.jobs.check import gradients
 from noyau.jobs.check.gradients import GradientCase, GradientSubject, cases_of, central_difference, finding_of
 from noyau.kernels.reference import opaque_graph
@@ -69,7 +71,7 @@ class TorchReference:
     def above(self, rng: np.random.Generator) -> dict[str, Array]:
         """Random gradients of the float results."""
         ends = [self.graph[self.graph.outputs[at]] for at in self.graded_places]
-        shapes = [tuple(int(dim.evaluate({})) for dim in node.shape) for node in ends]
+        shapes = [extents_at({}, node.shape) for node in ends]
         numbers = [np.asarray(rng.standard_normal(shape)) for shape in shapes]
         return {gradient_name(n.output): each.astype(n.dtype.numpy) for n, each in zip(ends, numbers, strict=True)}
 
@@ -77,11 +79,10 @@ class TorchReference:
 def reference_graphs(reference: Callable[..., Any], args: Sequence[Any], function_name: str) -> TorchReference:
     """The graphs of a reference, called with arrays, or else with tensors. An op stands for its own reference.
     InputError if it takes neither, or does not return arrays."""
-    plain = getattr(reference, "reference", None)
-    if callable(plain) and hasattr(reference, "description"):
-        reference = plain
+    reference = reference.reference if is_op(reference) else reference
     places = tuple(at for at, each in enumerate(args) if isinstance(each, torch.Tensor))
-    inputs = tuple(_input(name, args[at]) for name, at in zip(_names(reference, args, places), places, strict=True))
+    named = [(name, args[at]) for name, at in zip(_names(reference, args, places), places, strict=True)]
+    inputs = tuple(Node(name, Input(), (), dtype_of(each), shape_of(each.shape)) for name, each in named)
     arrays = [np.array(array_of(args[at])) for at in places]
     of_tensors = _of_tensors(reference, args, places)
     with np.errstate(all="ignore"):
@@ -108,12 +109,6 @@ def _names(reference: Callable[..., Any], args: Sequence[Any], places: Sequence[
         parameters = []
     names = [p.name for p in parameters] if len(parameters) >= len(args) else [f"x{at}" for at in range(len(args))]
     return [names[at] for at in places]
-
-
-def _input(name: str, tensor: torch.Tensor) -> Node:
-    dtype = from_torch(tensor.dtype)
-    assert dtype is not None, tensor.dtype
-    return Node(name, Input(), (), dtype, shape_of(tensor.shape))
 
 
 def _of_tensors(reference: Callable[..., Any], args: Sequence[Any], places: Sequence[int]) -> Callable[..., Any]:
@@ -169,9 +164,7 @@ def _arrays(result: Any) -> list[Array]:
 def _end(name: str, array: Array, names: Sequence[str]) -> Value:
     while name in names:
         name += "_"
-    dtype = from_numpy(array.dtype)
-    assert dtype is not None
-    return Value(name, dtype, shape_of(array.shape))
+    return Value(name, of_array(array), shape_of(array.shape))
 
 
 def _above(graph: Graph) -> list[Node]:

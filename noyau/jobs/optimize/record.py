@@ -12,7 +12,7 @@ from noyau.compiler.partition.cut import Partition
 from noyau.jobs.optimize.pipeline import BindingTiming, Candidate, decisive, overall
 from noyau.jobs.profile.record import Wall
 from noyau.jobs.report.text import PagedRecord
-from noyau.text import collect, fields_json
+from noyau.text import UNWRITTEN, collect, fields_json
 from noyau.timing.conditions import Conditions, unsteady
 from noyau.timing.machine import Machine
 from noyau.timing.verdict import Latency, Verdict
@@ -67,7 +67,7 @@ class KernelRecord:
     error_unfused: float | None = None
     kept: bool = False
     reason: str = ""
-    after_s: float | None = None
+    after_s: float | None = field(default=None, metadata=UNWRITTEN)
     bindings: tuple[BindingRecord, ...] = ()
 
     @property
@@ -76,7 +76,7 @@ class KernelRecord:
         return self.bytes / self.after_s if self.bytes is not None and self.after_s else None
 
     def to_json(self) -> dict[str, Any]:
-        return fields_json(self, without=("after_s",))
+        return fields_json(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,12 @@ class EndToEnd:
     after_s: float | None = None
     verdict: Verdict | None = None
     speedup: float | None = None
-    apart: float | None = None
+    apart: float | None = field(default=None, metadata=UNWRITTEN)
     bindings: tuple[BindingRecord, ...] = ()
     reason: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return fields_json(self, without=("apart",))
+        return fields_json(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +201,8 @@ class Report(PagedRecord):
     conditions: tuple[Conditions, Conditions] | tuple[()] = ()
     weights: WeightRecord | None = None
     graphs: tuple[GraphSplit, ...] = ()
-    evidence: Evidence | None = field(default=None, compare=False)
-    written: str = ""
+    evidence: Evidence | None = field(default=None, compare=False, metadata=UNWRITTEN)
+    written: str = field(default="", metadata=UNWRITTEN)
 
     @property
     def doubts(self) -> str:
@@ -222,7 +222,7 @@ class Report(PagedRecord):
         return bool(self.kept or (self.weights and self.weights.changed))
 
     def to_json(self) -> dict[str, Any]:
-        without = ["evidence", "written", *(name for name in ("weights", "graphs") if not getattr(self, name))]
+        without = [name for name in ("weights", "graphs") if not getattr(self, name)]
         return {"schema_version": self.schema_version, **fields_json(self, without)}
 
 

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from noyau.jobs.report.text import PagedRecord, TableRow, hanging, show_of, spell_bytes, table
-from noyau.text import as_json, collect, few, fields_json, several
+from noyau.text import UNWRITTEN, as_json, collect, few, fields_json, several
 from noyau.timing.machine import Machine
 from noyau.timing.ranges import Event
 from noyau.timing.rates import ceiling, gain_text
@@ -192,12 +192,9 @@ class Profile(PagedRecord):
     nodes: int
     threads: int
     at: tuple[ProfiledSize, ...]
-    top: int = 12
-    subject: ProfiledModel | None = field(default=None, compare=False)
-    events: tuple[Event, ...] = field(default=(), compare=False)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"schema_version": self.schema_version, **fields_json(self, without=("top", "subject", "events"))}
+    top: int = field(default=12, metadata=UNWRITTEN)
+    subject: ProfiledModel | None = field(default=None, compare=False, metadata=UNWRITTEN)
+    events: tuple[Event, ...] = field(default=(), compare=False, metadata=UNWRITTEN)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -263,12 +260,9 @@ class ScriptProfile(PagedRecord):
     end: str
     status: int
     peak_bytes: int | None
-    events: tuple[Event, ...]
+    events: tuple[Event, ...] = field(metadata=UNWRITTEN)
     functions: tuple[CallTime, ...]
-    top: int = 12
-
-    def to_json(self) -> dict[str, Any]:
-        return {"schema_version": self.schema_version, **fields_json(self, without=("top", "events"))}
+    top: int = field(default=12, metadata=UNWRITTEN)
 
     def headline(self) -> str:
         """The time and the memory of the script, and why it ended early, if it did."""

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from noyau.errors import InputError, MissingExtraError, OutputError
 from noyau.jobs.profile.record import CallTime, ScriptProfile
 from noyau.jobs.profile.timeline import ON_GPU, call_rows, label, stack_events
 from noyau.sanitizer.scripts.notebooks import cells_of, run_cells
-from noyau.text import fields_json, from_json
+from noyau.text import from_json
 from noyau.timing.ranges import event, record_events
 from noyau.workers.import_path import import_path, when_imported
 from noyau.workers.resources import peak_bytes
@@ -128,4 +128,4 @@ if __name__ == "__main__":
     os.dup2(int(out), 1)
     os.dup2(int(err), 2)
     ended = run_script(Path(script), words, float(limit_s), cProfile.Profile() if is_profiled else None)
-    Path(place).write_text(json.dumps(fields_json(ended)), encoding="utf-8")
+    Path(place).write_text(json.dumps(asdict(ended)), encoding="utf-8")

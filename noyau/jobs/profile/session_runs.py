@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import numpy as np
 
 from noyau.errors import OutputError
 from noyau.hosts.onnxruntime.bodies import Body
+from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED, WEIGHTS
 from noyau.jobs.profile.attribution import with_numbers, with_subgraphs
 from noyau.jobs.profile.traces import ADVICE, NodeRuns, TraceEvent, node_runs, read_trace, unwritten
@@ -78,23 +78,13 @@ class TimedSession:
         return node_runs(self.runs, frozenset(with_subgraphs(self.optimized.graph)))
 
 
-class SessionBench:
+class SessionBench(Workers):
     """Runner of models with `threads` threads of onnxruntime (0: its own choice); use it in a `with`."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self.sides = tuple(Worker(f"the process {how} the profiler", _PATIENCE_S) for how in ("without", "with"))
-        self.folder = Path()
-
-    def __enter__(self) -> SessionBench:
         with writing():
-            self.folder = Path(tempfile.mkdtemp(prefix="noyau-"))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for worker in self.sides:
-            worker.end()
-        shutil.rmtree(self.folder, ignore_errors=True)
+            super().__init__(_PATIENCE_S, [f"the process {how} the profiler" for how in ("without", "with")])
 
     def run(
         self,
@@ -112,14 +102,14 @@ class SessionBench:
         CheckError where it crashes or hangs, OutputError where there is no room."""
         numbered, tensors = with_numbers(model, bodies), None if folder is None else folder.absolute()
         options = {"folder": tensors, "threads": self.threads, "prepacked": prepacked, "optimized": optimized}
-        pin(self.sides, self.threads)
+        pin(self.workers, self.threads)
         with writing(), tempfile.TemporaryDirectory(dir=self.folder) as name, discard(Path(name) / WEIGHTS):
             place = Path(name)
             (place / "model.onnx").write_bytes(numbered.SerializeToString())
             inputs = write_arrays(arrays, place)
-            for side, trace in zip(self.sides, (None, place), strict=True):
+            for side, trace in zip(self.workers, (None, place), strict=True):
                 side.open(time_runs, place / "model.onnx", inputs, trace=trace, **options)
-            before, after = map(WorkerSide, self.sides)
+            before, after = map(WorkerSide, self.workers)
             comparison = compare(before, after, budget_s=budget_s)
             runs = read_trace(Path(after.tell()["trace"]))
             graph = parse(type(model), place / OPTIMIZED)

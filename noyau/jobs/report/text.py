@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -21,7 +20,7 @@ from rich.text import Text
 from noyau.errors import output_errors
 from noyau.jobs.command_line import is_stream, make_folder
 from noyau.jobs.command_line import plain as plain_line
-from noyau.text import TextRecord, printable
+from noyau.text import TextRecord, fields_json, printable
 
 Show = Callable[[str], str]
 _CONSOLE = Console(file=io.StringIO(), color_system=None)
@@ -210,15 +209,15 @@ class PageRecord:
         return str(self._page().notebook())
 
 
-class Record(TextRecord, ABC):
+class Record(TextRecord):
     """Base of records that print themselves, as wide as the terminal, and convert to plain data."""
 
     __slots__ = ()
     schema_version: ClassVar[int] = 1
 
-    @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """The record as plain data in a fixed order; unknown and non-finite numbers are None."""
+        return {"schema_version": self.schema_version, **fields_json(self)}
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         """The printed lines, of at most `width` columns, by `render` of the module `render`."""

@@ -5,7 +5,6 @@ values of its outputs are then written by separate launches. Any other function 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from noyau.kernels.c.parameters import prototype as find_prototype
 from noyau.kernels.c.syntax import Parameter, Prototype
 from noyau.kernels.user_kernel import Buffer, DeviceProperties, Number, UserKernel, ask, initial_values, number_text
 from noyau.signatures.types import Instance, Value
+from noyau.text import package_text
 from noyau.toolchain.c.compiler import header_flags
 
 _PREFIX = "own_"  # of sizes and buffers, so that no macro of the author replaces them
@@ -89,7 +89,7 @@ def c_source(kernel: UserKernel, instance: Instance, name: str, constants: Mappi
     roles = roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.title)
     call = NativeCall(kernel, kernel.prototype, roles, instance, kernel.numbers(constants))
     printed, macros = _Wrapper(call, name), constant_macros(kernel, constants)
-    header = files("noyau.codegen.c").joinpath("noyau.h").read_text("ascii")
+    header = package_text("codegen/c/noyau.h")
     author = f"{macros}#line 1\n{kernel.text}" if macros else kernel.text
     return "\n".join([author.rstrip("\n"), "", _UNDEFINED, header, _STRICT, "", printed.text(), ""])
 

@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Constant, Contract, Graph, Input, Node, View
 from noyau.ir.graph_interpreter import Evaluator
-from noyau.ir.sizes import Sizes
+from noyau.ir.sizes import Sizes, extents_at
 
 Array = np.ndarray
 Permute: TypeAlias = Callable[[Any, tuple[int, ...]], Any]
@@ -79,7 +79,7 @@ def _view_step(index: Sequence[Dim], node: Node) -> Step:
     slopes = slopes_of(index, len(node.shape))
 
     def step(operands: Sequence[Array], sizes: Sizes) -> Array:
-        shape = tuple(int(dim.evaluate(sizes)) for dim in node.shape)
+        shape = extents_at(sizes, node.shape)
         seen = None if slopes is None else _as_it_lies(operands[0], index, slopes, shape, sizes)
         return _evaluate(node, operands, sizes) if seen is None else seen
 

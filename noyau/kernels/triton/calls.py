@@ -22,8 +22,6 @@ from noyau.signatures.types import Instance
 from noyau.workers.import_path import LazyModule
 
 with dependency("triton, or torch,", "noyau-kernels[triton]"):
-    import triton
-
     if TYPE_CHECKING:
         import torch
     else:
@@ -124,11 +122,6 @@ def as_grid(launch: Any, label: str) -> tuple[int, ...]:
         raise SignatureError(f"launch= of {label} gives {launch!r}; {remedy}")
     require_grid(label, grid)
     return tuple(int(each) for each in grid)
-
-
-def interprets_here() -> bool:
-    """Whether Triton interprets in this process."""
-    return bool(triton.knobs.runtime.interpret)
 
 
 def launch_on_arrays(

@@ -11,7 +11,7 @@ import numpy as np
 
 from noyau import functions
 from noyau.errors import UnsupportedError
-from noyau.kernels.trust import global_names
+from noyau.frontends.numpy.scopes import global_names
 
 Scalar = Callable[..., Any]
 

@@ -17,6 +17,7 @@ import numpy as np
 from noyau import functions
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import SignatureError, UnsupportedError
+from noyau.frontends.numpy.scopes import is_op
 from noyau.ir.graph import Graph, Map, Node, downstream
 from noyau.ir.monoids import BY_FUNCTION, MONOIDS, left_fold
 from noyau.ir.operators import OPERATORS
@@ -197,9 +198,7 @@ def over_arrays(function: Any, inputs: int, label: str) -> FunctionType:
     operator, a ufunc, an op. Its further parameters are constants of the kernel, and need defaults.
 
     SignatureError for a value that is no function, or that takes another number of arguments."""
-    reference = getattr(function, "reference", None)
-    if callable(reference) and hasattr(function, "description"):
-        function = reference
+    function = function.reference if is_op(function) else function
     function = getattr(function, "py_func", function)
     if not callable(function):
         raise SignatureError(f"{label} takes a function of numbers, not {function!r}")

@@ -72,9 +72,11 @@ def require_traceable(function: Callable[..., Any], names: Sequence[str], consta
 
 
 def reorder_inputs(graph: Graph, names: Sequence[str]) -> Graph:
-    """The graph with its inputs in this order."""
-    inputs = [graph[name] for name in names]
-    return replace(graph, nodes=(*inputs, *(node for node in graph.nodes if node.output not in names)))
+    """The graph with its inputs at the front: those of these names in their order, then the others."""
+    inputs = [graph[name] for name in names if name in graph.by_name]
+    inputs += [node for node in graph.inputs if node.output not in names]
+    first = {node.output for node in inputs}
+    return replace(graph, nodes=(*inputs, *(node for node in graph.nodes if node.output not in first)))
 
 
 def normal(graph: Graph) -> Graph:

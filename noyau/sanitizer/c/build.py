@@ -16,6 +16,7 @@ from noyau.errors import BuildError, UnsupportedError
 from noyau.kernels.c.syntax import blank_comments, plain_name, syntax
 from noyau.sanitizer.c.debug_info import LineTable, ProgramObject, lines_of, objects_of
 from noyau.sanitizer.c.pragmas import simd_calls, variable_calls
+from noyau.text import package_text
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.compiler import header_flags
 
@@ -92,8 +93,8 @@ def runtime(*, in_cpp: bool) -> Path:
     BuildError and UnsupportedError as of `build_program`."""
     flags: tuple[str, ...] = ("-O1", "-fexceptions")  # builds in a third of the time; its callees may throw
     flags += ("-DNOYAU_IN_CPP",) if in_cpp else ()
-    folder, names = files("noyau.sanitizer.c"), ("runtime.h", *(f"{name}.c" for name in _RUNTIME))
-    text = "\n".join(folder.joinpath(name).read_text("ascii") for name in names)
+    names = "runtime.h", *(f"{name}.c" for name in _RUNTIME)
+    text = "\n".join(package_text(f"sanitizer/c/{name}") for name in names)
     return c_compiler.compile_object(text, c_compiler.CompilerOptions(compiler=_compiler(), extra=flags))
 
 

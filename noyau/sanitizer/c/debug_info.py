@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from noyau.errors import BuildError, MissingExtraError
+from noyau.errors import BuildError, dependency
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,9 @@ def objects_of(path: Path) -> list[ProgramObject]:
 def _elf(path: Path) -> Iterator[Any]:
     """Open an ELF file. BuildError for another file, or for a part that cannot be read; MissingExtraError without
     pyelftools, which checks of other languages do not need."""
-    try:
+    with dependency("pyelftools", "noyau-kernels[check-c]"):
         from elftools.common.exceptions import DWARFError, ELFError, ELFParseError
         from elftools.elf.elffile import ELFFile
-    except ImportError as error:
-        raise MissingExtraError("pyelftools is not installed; run: pip install 'noyau-kernels[check-c]'") from error
     with path.open("rb") as file:
         try:
             elf = ELFFile(file)

@@ -7,14 +7,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import site
 import subprocess
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -24,6 +22,7 @@ from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
 from noyau.sanitizer.records import ALIGN, Site, digest
 from noyau.sanitizer.scripts.record import ScriptCheck
 from noyau.verify.findings import Finding
+from noyau.workers.signals import kill_group
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 TIME_S = 240.0  # of one run under one tool
@@ -81,8 +80,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, s
         try:
             printed = b"".join(process.communicate(timeout=TIME_S))
         except BaseException as fault:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            kill_group(process)
             if isinstance(fault, subprocess.TimeoutExpired):
                 raise DeviceError(f"compute-sanitizer did not end within {TIME_S:g} s; check smaller inputs") from None
             raise

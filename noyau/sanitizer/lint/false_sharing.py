@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, partial
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from noyau.errors import BuildError, FindingKind
 from noyau.kernels.user_kernel import UserKernel
 from noyau.sanitizer.lint.arithmetic import text_of
 from noyau.sanitizer.lint.diagnostics import Diagnostic
+from noyau.text import package_text
 from noyau.timing.rates import least_s
 from noyau.toolchain.c import compiler as c_compiler
 
@@ -85,7 +85,7 @@ def slowdown() -> float:
 
     Each time is the minimum of some rounds. 1.0 if it cannot be measured."""
     try:
-        text = files("noyau").joinpath("sanitizer", "lint", "sharing.c").read_text("ascii")
+        text = package_text("sanitizer/lint/sharing.c")
         loaded = ctypes.CDLL(str(c_compiler.compile_library([text])))
     except (BuildError, OSError):
         return 1.0

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from random import Random
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numba
@@ -21,6 +21,7 @@ from numba.stencils.stencil import StencilFunc
 from numba.typed import Dict, List
 
 from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.scopes import global_names
 from noyau.sanitizer.compiled_numbers import BUILTINS, MATH, divisor, names_of
 from noyau.sanitizer.lint.diagnostics import dotted_name
 from noyau.sanitizer.numba.rewrite import RUN, PrangeLoop, Rewritten, rewritten
@@ -215,7 +216,7 @@ class PrangeRuntime:
     def scope(self, text: Rewritten) -> dict[str, Any]:
         """Return the names that a function sees: its module's, those of its closure, and the stand-ins."""
         function: Any = text.function
-        outer, names = names_of(function), _names(function.__code__)
+        outer, names = names_of(function), {*global_names(function.__code__), *function.__code__.co_freevars}
         values = {name: self.hold(self.stand_in(outer[name], name)) for name in names & outer.keys()}
         return BUILTINS | outer | values | {RUN: self}
 
@@ -364,12 +365,6 @@ def is_prange(node: Any, function: Any) -> bool:
     for name in path:
         value = getattr(value, name, None)
     return value is numba.prange
-
-
-def _names(code: CodeType) -> set[str]:
-    """Return the names that a function and its nested functions look up."""
-    within = [each for each in code.co_consts if isinstance(each, CodeType)]
-    return {*code.co_names, *code.co_freevars}.union(*map(_names, within))
 
 
 def plain_of(function: Any) -> tuple[Callable[..., Any], bool]:

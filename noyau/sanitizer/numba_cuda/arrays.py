@@ -10,7 +10,6 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from types import FrameType
 from typing import Any
 
@@ -22,6 +21,7 @@ from noyau.hosts.numpy.fast_calls import reads_scalars
 from noyau.sanitizer.engine import ReplayEvent, Shadow
 from noyau.sanitizer.recording_array import ATOMIC, READ, SAME, WRITE, ArrayRecord, Recorder, Recording, TooManyError
 from noyau.sanitizer.records import ACCESSES, Access
+from noyau.text import package_text
 from noyau.toolchain.c import compiler as c_compiler
 
 ROWS = 4096  # rows that wait before they are passed on
@@ -96,7 +96,7 @@ def layout_of(data: np.ndarray, memory: int, start: int, steps: tuple[int, ...],
 def _library(arrays: type) -> Library:
     """Compile accesses.c for arrays of this class, with the offsets of their `data` and `layout`. BuildError without a
     C compiler, UnsupportedError if objects have another layout than it reads."""
-    texts = files("noyau").joinpath("sanitizer", "numba_cuda", "accesses.c").read_text("ascii")
+    texts = package_text("sanitizer/numba_cuda/accesses.c")
     code = ctypes.CDLL(str(c_compiler.compile_library([texts])))
     places = [_place(arrays, name) for name in ("data", "layout")]
     if not all(reads_scalars(np.dtype(each)) for each in (np.int32, np.int64)):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.errors import MissingExtraError
+from noyau.errors import dependency
 from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.recording_array import TooManyError
 from noyau.sanitizer.records import Access, Site, WatchedMemory
@@ -23,11 +23,9 @@ from noyau.sanitizer.scripts.fakes import patch
 from noyau.toolchain.triton import interpreter as own_interpreter
 from noyau.toolchain.triton.programs import BATCH
 
-try:
+with dependency("triton, or torch,", "noyau-kernels[triton]"):
     import triton
     from triton.runtime import interpreter
-except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 Array = np.ndarray
 Cells = np.ndarray | None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from noyau.errors import FindingKind, MissingExtraError, NoyauError
+from noyau.errors import FindingKind, NoyauError, dependency
 from noyau.kernels.call import FunctionKernel, HostTensor
 from noyau.kernels.triton.calls import TritonKernel
 from noyau.kernels.triton.parameters import configs_of
@@ -25,14 +25,12 @@ from noyau.verify.findings import Finding
 from noyau.workers.import_path import LazyModule
 from noyau.workers.resources import memory_bytes
 
-try:
+with dependency("triton, or torch,", "noyau-kernels[triton]"):
     if TYPE_CHECKING:
         import torch
     else:
         torch = LazyModule("torch")
     from triton.tools.tensor_descriptor import TensorDescriptor
-except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 LANGUAGE = "triton"
 MOST, _MOST_OF_AN_OP = 200_000_000, 30_000_000  # watched accesses of one launch: of a script, of an op

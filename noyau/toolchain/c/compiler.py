@@ -11,7 +11,6 @@ import platform
 import re
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from pathlib import Path
 
 from noyau.errors import BuildError, OutputError
 from noyau.toolchain import cache as toolchain_cache
-from noyau.workers.signals import defer_signals
+from noyau.workers.signals import defer_signals, kill_group
 
 ABI = 1  # NOYAU_ABI of codegen/c/noyau.h
 LIBRARY_SUFFIX = ".dll" if sys.platform == "win32" else ".so"
@@ -343,11 +342,11 @@ def _execute(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[in
             )  # fmt: skip
             _running.add(process)
         if start not in _starting:
-            _kill(process)
+            kill_group(process)
         output, _ = process.communicate(timeout=timeout_s)
     except BaseException:
         if process is not None:
-            _kill(process)
+            kill_group(process)
             if process.stdout is not None:
                 process.stdout.close()
             process.wait()
@@ -363,15 +362,7 @@ def end_all() -> None:
     """Kill every compiler that runs for this process, in any thread: their calls fail with a BuildError."""
     _starting.clear()  # first, so that each starting compiler sees this or is in _running
     for process in _running.copy():  # other threads change the set
-        _kill(process)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if sys.platform == "win32":
-        process.kill()
-        return
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+        kill_group(process)
 
 
 # The author's headers that a text includes: beside it, or in folders of the flags.

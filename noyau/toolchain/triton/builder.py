@@ -11,15 +11,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from noyau.errors import CheckError, MissingExtraError, UnsupportedError
+from noyau.errors import CheckError, UnsupportedError, dependency
 from noyau.ir.operators import OPERATORS
 from noyau.toolchain.triton.programs import BATCH
 
-try:
+with dependency("triton, or torch,", "noyau-kernels[triton]"):
     import triton.language
     from triton.runtime import interpreter as triton_interpreter
-except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 tl: Any = triton.language  # for all files of this folder
 interpreter: Any = triton_interpreter

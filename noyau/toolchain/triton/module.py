@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 
 from noyau.dtypes import DType
-from noyau.errors import MissingExtraError
+from noyau.errors import dependency
 from noyau.toolchain.cache import file_of
 from noyau.workers.import_path import run_text
 
-try:
+with dependency("triton, or torch,", "noyau-kernels[triton]"):
     import torch
     import triton
-except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 
 def begin() -> None:

@@ -24,6 +24,7 @@ from typing import Any
 
 from noyau.workers.channel import Channel
 from noyau.workers.import_path import run_text
+from noyau.workers.signals import kill_group
 from noyau.workers.worker import spawn
 
 IDLE_S = 120.0  # the idle time after which the process ends
@@ -178,7 +179,7 @@ class ParallelCompiler:
             try:
                 self.channel.send(task, SEND_S)
             except BaseException as error:
-                _kill(process)  # part of a task may be in the channel
+                kill_group(process)  # part of a task may be in the channel
                 self.stuck = isinstance(error, TimeoutError)
                 if isinstance(error, OSError):  # it has ended, or does not read
                     return None
@@ -201,7 +202,7 @@ class ParallelCompiler:
         with self.lock:
             process, self.process = self.process, None
             if process is not None:
-                _kill(process)
+                kill_group(process)
 
     def _listen(self, process: subprocess.Popen[bytes], channel: Channel, events: dict[int, threading.Event]) -> None:
         """Set the events of tasks that end; and all events once the process is gone."""
@@ -211,7 +212,7 @@ class ParallelCompiler:
                 self.last_reply_s = time.monotonic()
                 events[number].set()
         with self.lock:
-            _kill(process)
+            kill_group(process)
             process.wait()
             channel.close()
             for event in events.values():
@@ -226,13 +227,6 @@ def compiles() -> bool:
     version = getattr(sys.modules.get("torch"), "version", None)
     there = os.name == "posix" and not os.environ.get("TRITON_INTERPRET") and find_spec("triton") is not None
     return there and getattr(version, "hip", None) is None
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and its children, unless it is known to have ended."""
-    if process.returncode is None:  # its id is still its own
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 def task_of(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> CompileTask:

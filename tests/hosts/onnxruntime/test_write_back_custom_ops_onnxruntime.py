@@ -18,6 +18,7 @@ from onnx import helper
 
 from noyau.errors import BuildError, GraphError, InputError, MissingExtraError, ModelError
 from noyau.hosts.onnxruntime import runs, sessions, write_back
+from noyau.text import package_text
 from noyau.toolchain.c import compiler as c_compiler
 from tests.hosts.kernels import F32, I64, STAND_INS, Arrays, build_library, kernel_text, model_of, takes_bfloat16
 
@@ -254,7 +255,7 @@ def test_the_shim_compiles_without_a_warning() -> None:
     assert c_compiler.compile_object(
         "#define NOYAU_SIMULATED_LEVEL 2\n" + write_back.shim_text(["one_1a"]), options
     ).is_file()
-    assert c_compiler.compile_object(write_back._text("hosts/onnxruntime/cpu_needs.c"), options).is_file()
+    assert c_compiler.compile_object(package_text("hosts/onnxruntime/cpu_needs.c"), options).is_file()
 
 
 @pytest.mark.parametrize("spoil", [lambda path: None, lambda path: path.write_bytes(b"not a library")])

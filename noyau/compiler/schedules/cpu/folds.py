@@ -348,13 +348,10 @@ def _normal_names(expr: ir.Expr) -> ir.Expr:
     within = sum(isinstance(each, ir.Fold) for each in walk.every_expression(expr.body))
     old = [*(name for name, _ in expr.loops), *(s.name for s in expr.body if isinstance(s, ir.Let))]
     names = {name: f"{'#' * name.startswith('#')}{within}.{at}" for at, name in enumerate(old)}
-
-    def renamed(each: ir.Expr) -> ir.Expr:
-        return replace(each, name=names.get(each.name, each.name)) if isinstance(each, ir.Var) else each
-
     body = [replace(s, name=names[s.name], origin=None) if isinstance(s, ir.Let) else s for s in expr.body]
     loops = tuple((names[name], extent) for name, extent in expr.loops)
-    (other,) = walk.rewrite((ir.Let("", replace(expr, body=tuple(body), loops=loops)),), renamed)
+    whole = ir.Let("", replace(expr, body=tuple(body), loops=loops))
+    (other,) = walk.rewrite((whole,), partial(_rename_variable, names=names))
     return walk.substitute_in(walk.fold_of(other), {name: Dim.of(new) for name, new in names.items()})
 
 

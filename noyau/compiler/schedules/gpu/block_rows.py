@@ -386,17 +386,12 @@ def sums_rows(kernel: ir.Kernel, sizes: Mapping[str, int]) -> bool:
     return min(sizes.values(), default=0) >= MANY and any(when and ir.runs(when, sizes) for when in conditions)
 
 
-def whole_body(fold: ir.Fold) -> Statements:
-    """The statements of a round of a fold, and its value."""
-    return (*fold.body, ir.Let("", fold.value))
-
-
 def passes_of(row: Statements) -> Iterator[tuple[str, Statements]]:
     """The passes over a row, by their variable: folds over one loop, and loops."""
     for statement in row:
         match statement:
             case ir.Let(_, ir.Fold(_, ((variable, _),)) as fold):
-                yield variable, whole_body(fold)
+                yield variable, (*fold.body, ir.Let("", fold.value))
             case ir.Loop(variable, _, _, body):
                 yield variable, body
             case _:

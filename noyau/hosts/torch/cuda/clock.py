@@ -10,7 +10,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from noyau.errors import BuildError, MissingExtraError
+from noyau.errors import BuildError, MissingExtraError, dependency
 from noyau.hosts.torch.cuda.device import absence
 from noyau.timing.gpu_rate_cache import COLD, HOT, SIZES, Curve, Curves, GpuIdentity, GpuRates, keep, recall_gpu
 from noyau.timing.queue_clock import BlockedClock, Call, Times, interleave
@@ -19,10 +19,8 @@ from noyau.version import __version__
 from noyau.workers.nvml import GpuConditions, driver_version, gpu_conditions
 from noyau.workers.tamper_detection import seconds
 
-try:
+with dependency("torch", "torch"):
     import torch
-except ImportError as error:
-    raise MissingExtraError("torch is not installed; run: pip install torch") from error
 
 FLUSH_BYTES = 1 << 28  # written between calls: several times the L2 of any GPU
 SPIN_CYCLES = 1 << 22  # about 2 ms: long enough that the cost of an event does not matter

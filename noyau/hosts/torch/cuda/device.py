@@ -11,16 +11,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from noyau.errors import DeviceError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
+from noyau.errors import DeviceError, NoyauError, SignatureError, UnsupportedError, dependency
 from noyau.workers.import_path import LazyModule
 
-try:
+with dependency("torch", "torch"):
     if TYPE_CHECKING:
         import torch
     else:
         torch = LazyModule("torch")
-except ImportError as error:
-    raise MissingExtraError("torch is not installed; run: pip install torch") from error
 
 _TRAPPED = re.compile(
     r"illegal memory access|misaligned address|device-side assert|unspecified launch failure|illegal instruction"

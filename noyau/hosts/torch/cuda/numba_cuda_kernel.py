@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from noyau.errors import BuildError, MissingExtraError
+from noyau.errors import BuildError, dependency
 from noyau.hosts.torch.cuda.device import device_of
 from noyau.hosts.torch.cuda.launch_records import allocate, allocations_of
 from noyau.hosts.torch.tensors import dtype_of, layout_array
@@ -17,11 +17,9 @@ from noyau.ir.loops import Kernel, Role
 from noyau.toolchain.c.compiler import summary
 from noyau.toolchain.numba.kernel import load
 
-try:
+with dependency("numba", "noyau-kernels[numba]"):
     from numba import cuda
     from numba.core.errors import NumbaError
-except ImportError as error:
-    raise MissingExtraError("numba is not installed; run: pip install 'noyau-kernels[numba]'") from error
 try:
     from numba.cuda.core.errors import NumbaError as CudaError
 except ImportError:  # of releases of numba-cuda that raise Numba's own

@@ -4,15 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from noyau.errors import MissingExtraError
+from noyau.errors import dependency
 
-try:
+with dependency("triton, or torch,", "noyau-kernels[triton]"):
     import torch
     import triton
 
     from noyau.toolchain.triton.module import load
-except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 _CELLS, _TIMES = 2048, 4
 _KERNELS = load(Path(__file__).with_suffix(".txt").read_text("ascii"))

@@ -35,6 +35,7 @@ from noyau.kernels.c.syntax import functions_of
 from noyau.kernels.c.text import c_source, require_plain_build
 from noyau.kernels.certificates import call_guarded, pack
 from noyau.kernels.user_kernel import UserKernel
+from noyau.ops.higher_order.scalar_trace import reorder_inputs
 from noyau.ops.op import Op
 from noyau.ops.op_files import load_op
 from noyau.signatures.types import Instance
@@ -182,26 +183,18 @@ def places_of(original: SourceModel, path: Path) -> list[Occurrence]:
 
     Places do not overlap: of two that would, the earlier is taken."""
     wires = wires_of(original)
-    first = _order_inputs(path_graph(wires, path), path.ends.sources)
+    first = reorder_inputs(path_graph(wires, path), path.ends.sources)
     places, taken = [(path, first)], set(path.positions)
     for ends in _candidates(original, path):
         try:
             other = path_between(original, ends)
-            graph = _order_inputs(path_graph(wires, other), ends.sources)
+            graph = reorder_inputs(path_graph(wires, other), ends.sources)
         except NoyauError:
             continue
         if taken.isdisjoint(other.positions) and nameless(graph) == nameless(first):
             places.append((other, graph))
             taken |= other.positions
     return places
-
-
-def _order_inputs(graph: Graph, sources: tuple[str, ...]) -> Graph:
-    """The graph with its inputs at the front: the sources, then the rest in their order."""
-    inputs = [graph[name] for name in sources if name in graph.by_name]
-    inputs += [node for node in graph.inputs if node.output not in sources]
-    names = {node.output for node in inputs}
-    return replace(graph, nodes=(*inputs, *(node for node in graph.nodes if node.output not in names)))
 
 
 def _candidates(original: SourceModel, path: Path) -> Iterator[Ends]:

@@ -24,7 +24,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from noyau.codegen.language import languages_for
-from noyau.dtypes import DType, from_numpy
+from noyau.dtypes import DType, of_array
 from noyau.errors import BuildError, InputError, ModelError, NoyauError, UnsupportedError, warn
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.numpy.fast_calls import Argument
@@ -96,16 +96,10 @@ def _kernel_json(piece: SavedKernel) -> dict[str, Any]:
         "name": piece.name,
         "inputs": [[end.dtype.value, end.rank] for end in piece.ends.inputs],
         "results": piece.ends.results,
-        "scalars": [None if each is None else [_dtype(each), each.tobytes().hex()] for each in piece.scalars],
+        "scalars": [None if each is None else [of_array(each).value, each.tobytes().hex()] for each in piece.scalars],
         "text": hashlib.sha256(piece.text.encode()).hexdigest(),
         "library": hashlib.sha256(piece.library.read_bytes()).hexdigest(),
     }
-
-
-def _dtype(number: np.ndarray) -> str:
-    dtype = from_numpy(number.dtype)
-    assert dtype is not None, number.dtype
-    return dtype.value
 
 
 def _form(tensor: torch.Tensor) -> dict[str, Any]:
