@@ -329,7 +329,8 @@ def fuse(bodies: Sequence[Statements]) -> Statements:
     for body in bodies:
         own = dict[str, str]()  # a new name of one value may be the old one of the next: all are renamed at once
         for each in body:
-            (statement,) = walk.rewrite((each,), partial(_rename_variable, names=own))
+            places: dict[str, DimLike] = {name: Dim.of(new) for name, new in own.items() if name.startswith("#")}
+            (statement,) = walk.rewrite(walk.substitute((each,), places), partial(_rename_variable, names=own))
             if not isinstance(statement, ir.Let):
                 once.append(statement)
                 continue
