@@ -86,16 +86,16 @@ def compose_views(graph: Graph) -> Graph:
 def _compose(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:
     if not isinstance(node.kind, View):
         return (node,)
-    match source := rebuilder.nodes[node.inputs[0]]:
-        case Node(kind=View(index)):
-            here = {index_name(axis): dim for axis, dim in enumerate(node.kind.index)}
-            index = tuple(simplify(dim.replace(here), node.extents) for dim in index)
-            return _compose(replace(node, kind=View(index), inputs=source.inputs), rebuilder)
-        case Node(kind=Select(axis, starts)):
-            index, ends = node.kind.index, (*starts[1:], source.shape[axis])
-            for piece, start, end in zip(source.inputs, starts, ends, strict=True):
-                at = simplify(index[axis] - start, node.extents)
-                if within(at, end - start, node.extents):
-                    shown = replace(node, kind=View((*index[:axis], at, *index[axis + 1 :])), inputs=(piece,))
-                    return _compose(shown, rebuilder)
+    source, index = rebuilder.nodes[node.inputs[0]], node.kind.index
+    if isinstance(source.kind, View):
+        here = {index_name(axis): dim for axis, dim in enumerate(index)}
+        index = tuple(simplify(dim.replace(here), node.extents) for dim in source.kind.index)
+        return _compose(replace(node, kind=View(index), inputs=source.inputs), rebuilder)
+    if isinstance(source.kind, Select):
+        axis, starts = source.kind.axis, source.kind.starts
+        for piece, start, end in zip(source.inputs, starts, (*starts[1:], source.shape[axis]), strict=True):
+            at = simplify(index[axis] - start, node.extents)
+            if within(at, end - start, node.extents):
+                index = (*index[:axis], at, *index[axis + 1 :])
+                return _compose(replace(node, kind=View(index), inputs=(piece,)), rebuilder)
     return (node,)
