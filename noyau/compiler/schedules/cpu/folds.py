@@ -378,8 +378,8 @@ class _Place:
 
     @property
     def shape(self) -> Shape | None:
-        """The extents of its index; None unless that is one loop along each axis."""
-        names = [str(dim) for dim in self.index if dim.constant is None]
+        """The extents of its index; None unless that is one loop, or the first cell, along each axis."""
+        names = [str(dim) for dim in self.index if dim != Dim.of(0)]
         plain = names and len(set(names)) == len(names) and self.extents.keys() >= set(names)
         return tuple(self.extents.get(str(dim), Dim.of(1)) for dim in self.index) if plain else None
 
