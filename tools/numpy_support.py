@@ -34,8 +34,9 @@ A reference is called once, on arrays that note what is asked of them. Dtypes ar
 numbers are weak (NEP 50) since 2.0; before, what has no axes is as narrow as its number. Aliases (`import numpy as xp`,
 `from numpy import exp`) and functions of yours that the reference calls are followed; arrays that it sees in its
 globals or closures are constants, as they were when it was traced, and other ops are taken apart as their references.
-Without a signature the last parameters that no call gives (`axis=-1`) are constants too, as keyword-only ones are with
-any value. What cannot be traced is one message with the line; the op then runs as its reference.
+Without a signature the last parameters that no call gives (`axis=-1`) are constants too, as texts, `True`, `False` and
+`None` are at the end, and keyword-only ones with any value. What cannot be traced is one message with the line; the op
+then runs as its reference.
 """
 _METHODS = """\
 `@noyau.op` in a class makes a method whose first parameter is `self`, with a signature of the others or without one.

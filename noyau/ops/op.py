@@ -27,6 +27,7 @@ from noyau.kernels.user_kernel import EMPTY, Arguments, Init, Launch, UserKernel
 from noyau.ops import portable
 from noyau.ops.dispatch.calls import ReferenceWarning, calls_of
 from noyau.ops.dispatch.choice import Explanation, as_written
+from noyau.ops.dispatch.fast_entries import Entry
 from noyau.ops.foreign_arrays import is_labelled, lazy_call, on_labelled
 from noyau.ops.methods import MethodOp, is_method
 from noyau.ops.torch_entry import OnTensors, call_operator, tensor_calls
@@ -194,8 +195,8 @@ class Op(OnTensors, Generic[P, R]):
         of pandas and arrays of xarray give the same, and arrays of Dask lazy arrays: see `noyau.ops.foreign_arrays`."""
         if is_traced() and are_tensors((*args, *kwargs.values())):
             return call_operator(self, args, kwargs)
-        if (not kwargs or self.names_out(kwargs)) and not runs_as_written():
-            for fast_call in self.calls.plain:
+        if not runs_as_written():
+            for fast_call in self.fast_calls(kwargs):
                 results = fast_call(args, kwargs.get("out"))
                 if results is not MISS:
                     return results
@@ -219,10 +220,13 @@ class Op(OnTensors, Generic[P, R]):
         arguments, constants = self.arguments(args, kwargs)
         return self.calls.whole(arguments, constants, self.known_sizes(constants), out)
 
-    def names_out(self, kwargs: Mapping[str, Any]) -> bool:
-        """Whether `out`, as a NumPy array, is the only keyword argument of a call."""
-        own = "out" not in self.description.reference.parameters
-        return own and len(kwargs) == 1 and type(kwargs.get("out")) is np.ndarray
+    def fast_calls(self, kwargs: Mapping[str, Any]) -> tuple[Entry, ...]:
+        """The fast calls of earlier calls with these keyword arguments: constants, or `out` as a NumPy array alone."""
+        reference = self.description.reference
+        if not kwargs or ("out" not in kwargs and kwargs.keys() <= reference.constants.keys()):
+            return self.calls.fast_calls(kwargs)
+        own = "out" not in reference.parameters
+        return self.calls.plain if own and len(kwargs) == 1 and type(kwargs.get("out")) is np.ndarray else ()
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """Explain which kernel runs for these inputs, why, since when, what else may run, and what was rejected.

@@ -10,10 +10,10 @@ import numpy as np
 from noyau.compiler.passes.rewrite import Change, Rebuilder, rebuild, view_of
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import flat_index, index_name, product
-from noyau.ir.graph import Constant, Graph, Input, Iota, Map, Node, View
+from noyau.ir.graph import Constant, Graph, Input, Iota, Map, Node, Select, View
 from noyau.ir.graph import constant as constant_node
 from noyau.ir.graph_interpreter import Evaluator
-from noyau.ir.ranges import simplify
+from noyau.ir.ranges import simplify, within
 
 
 def fold_constants(graph: Graph) -> Graph:
@@ -79,14 +79,23 @@ def drop_unused(graph: Graph, *, inputs_too: bool = False) -> Graph:
 
 
 def compose_views(graph: Graph) -> Graph:
-    """Let each view of a view read the source of that view, at the composed index."""
+    """Let each view of a view, or of one piece of a Select, read the source of that, at the composed index."""
     return rebuild(graph, _compose)
 
 
 def _compose(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:
-    source = rebuilder.nodes[node.inputs[0]] if node.inputs else node
-    if not isinstance(node.kind, View) or not isinstance(source.kind, View):
+    if not isinstance(node.kind, View):
         return (node,)
-    here = {index_name(axis): dim for axis, dim in enumerate(node.kind.index)}
-    index = tuple(simplify(dim.replace(here), node.extents) for dim in source.kind.index)
-    return (replace(node, kind=View(index), inputs=source.inputs),)
+    source, index = rebuilder.nodes[node.inputs[0]], node.kind.index
+    if isinstance(source.kind, View):
+        here = {index_name(axis): dim for axis, dim in enumerate(index)}
+        index = tuple(simplify(dim.replace(here), node.extents) for dim in source.kind.index)
+        return _compose(replace(node, kind=View(index), inputs=source.inputs), rebuilder)
+    if isinstance(source.kind, Select):
+        axis, starts = source.kind.axis, source.kind.starts
+        for piece, start, end in zip(source.inputs, starts, (*starts[1:], source.shape[axis]), strict=True):
+            at = simplify(index[axis] - start, node.extents)
+            if within(at, end - start, node.extents):
+                index = (*index[:axis], at, *index[axis + 1 :])
+                return _compose(replace(node, kind=View(index), inputs=(piece,)), rebuilder)
+    return (node,)

@@ -57,7 +57,9 @@ def setitem(array: TracedArray, key: Any, value: Any) -> None:
     part = FUNCTIONS["getitem"](array, key)
     part.scalar = False
     part.look_at(array, "getitem")
-    write(part, value_node)
+    cells = part.memory, part.index, part._shape
+    if not (isinstance(value, TracedArray) and (value.memory, value.index, value._shape) == cells):
+        write(part, value_node)  # else `a[1:] += 1` has written through the view a[1:]
 
 
 def _is_there(array: TracedArray, plan: Key, value: TracedArray) -> bool:

@@ -54,12 +54,12 @@ class Tape(GraphBuilder):
 
     def reduce(self, monoid: str, value: Node, axes: Sequence[int], *, keep: bool = False) -> Node:
         """Reduce over axes; a reduction of a few stacked arrays is a chain of the monoid's function, without a loop."""
-        kind, law, names = value.kind, MONOIDS[monoid], value.inputs
+        kind, law, names, dtype = value.kind, MONOIDS[monoid], value.inputs, value.dtype
         few = isinstance(kind, Select) and (*axes,) == (kind.axis,) and value.shape[kind.axis] == Dim.of(len(names))
         # The passes need the Reduce to see that a product beside its own maximum has to be rounded.
         beside = law.chooses and any(isinstance(through_views(self.by_name, name).kind, Map) for name in names)
-        fits = law.is_arithmetic and value.dtype.kind in OPERATORS[law.function].accepts & law.accepts
-        if not few or len(names) > 64 or beside or not fits or value.dtype.compute is not value.dtype:
+        kinds = OPERATORS[law.function].accepts & law.accepts if law.is_arithmetic or monoid in ("any", "all") else ()
+        if not few or len(names) > 64 or beside or dtype.kind not in kinds or dtype.compute is not dtype:
             return super().reduce(monoid, value, axes, keep=keep)
         result = functools.reduce(functools.partial(self.call, law.function), map(self.by_name.__getitem__, names))
         return result if keep else self.drop_axes(result, axes)

@@ -4,11 +4,12 @@ Without a signature each kind of call gets one, derived from the reference on su
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, count
+from itertools import chain, count, zip_longest
 from math import inf
 from typing import Any, TypeAlias
 
@@ -33,6 +34,7 @@ from noyau.text import collect
 
 Array = np.ndarray
 Entries: TypeAlias = dict[int, tuple[Selection, Entry | None]]  # a fast call for each choice, by its id
+WORDS = (str, bool, type(None))  # the types of arguments that are constants without a signature
 FAST_CALLS = 8  # kept for the same constants, the newest first
 
 
@@ -40,25 +42,48 @@ class ReferenceWarning(UserWarning):
     """An op runs as its reference, since none of its kernels may run."""
 
 
-class Calls:
-    """The calls of an op with a signature. `plain`: the fast calls of earlier calls without constants, the newest
-    first; `others`: those with constants, by these; `ones`: which axes of the arguments have one cell, if the signature
-    holds only for these; `tensors`: the calls on tensors of torch, once there was one."""
+class KeptCalls:
+    """The fast calls of earlier calls, the newest first. `plain`: without constants; `others`: by their constants."""
+
+    def __init__(self) -> None:
+        self.plain: tuple[Entry, ...] = ()
+        self.others: dict[Any, tuple[Entry, ...]] = {}
+
+    def fast_calls(self, constants: Mapping[str, Any]) -> tuple[Entry, ...]:
+        """The fast calls of earlier calls with these constants."""
+        return self.others.get(constants_key(constants), ()) if constants else self.plain
+
+    def keep(self, fast_call: Entry, constants: Mapping[str, Any]) -> None:
+        """Put a fast call first among those with these constants."""
+        rest = tuple(each for each in self.fast_calls(constants) if each != fast_call)
+        if constants:
+            self.others[constants_key(constants)] = (fast_call, *rest)[:FAST_CALLS]
+        else:
+            self.plain = (fast_call, *rest)[:FAST_CALLS]
+
+    def drop(self) -> None:
+        """Keep none of them."""
+        self.others, self.plain = {}, ()
+
+
+class Calls(KeptCalls):
+    """The calls of an op with a signature. `ones`: which axes of the arguments have one cell, if the signature holds
+    only for these; `tensors`: the calls on tensors of torch, once there was one."""
 
     tensors: Any = None
 
     def __init__(self, description: Description, signature: Signature, ones: Ones = None) -> None:
+        super().__init__()
         self.description, self.signature, self.ones = description, signature, ones
         self.choosing, self.token = Selector(description), new_token(description.name)
-        self.plain: tuple[Entry, ...] = ()
-        self.others: dict[Any, tuple[Entry, ...]] = {}
         self.entries: Entries = {}
         self.unwarned = threading.Lock()  # whoever takes it warns
 
     def forget(self) -> None:
         """Discard all choices, so that the next call decides again: winners were recorded, or a kernel was checked."""
         self.choosing.forget()
-        self.entries, self.others, self.plain = {}, {}, ()
+        self.entries = {}
+        self.drop()
         if self.tensors is not None:
             self.tensors.forget()
 
@@ -70,10 +95,6 @@ class Calls:
                 if results is not MISS:
                     return results
         return MISS
-
-    def fast_calls(self, constants: Mapping[str, Any]) -> tuple[Entry, ...]:
-        """The fast calls of earlier calls with these constants, the newest first."""
-        return self.others.get(constants_key(constants), ()) if constants else self.plain
 
     def whole(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
         """The results for arguments in order, of any kind; as arrays of the package of the first foreign one.
@@ -125,15 +146,12 @@ class Calls:
         choice; if they were forgotten meanwhile, the fast call is not kept."""
         fast_call = self.fast_call(chosen, kept)
         results = MISS if fast_call is None else fast_call(arguments, out)
-        if results is MISS or chosen.until < inf or id(chosen) not in kept or kept is not self.entries:
-            return results
-        if constants:
-            key = constants_key(constants)
-            self.others[key] = _first(fast_call, self.others.get(key, ()))
-        else:
-            self.plain = _first(fast_call, self.plain)
-        if kept is not self.entries:  # forgotten since the test above
-            self.others, self.plain = {}, ()
+        if fast_call is None or results is MISS:
+            return MISS
+        if chosen.until == inf and id(chosen) in kept and kept is self.entries:
+            self.keep(fast_call, constants)
+            if kept is not self.entries:  # forgotten since the test above
+                self.drop()
         return results
 
     def fast_call(self, chosen: Selection, kept: Entries) -> Entry | None:
@@ -163,9 +181,19 @@ class Calls:
             warn(self.description, [f"{', '.join(names)}: {reason}" for reason, names in kernels.items()])
 
 
-def _first(fast_call: Entry | None, fast_calls: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """The fast calls to keep, with this one first."""
-    return (*([fast_call] if fast_call else []), *(each for each in fast_calls if each is not fast_call))[:FAST_CALLS]
+@dataclass(frozen=True, slots=True)
+class WithWords:
+    """A fast call of arrays, and the constants that stand behind them; those from `least` on may be left out."""
+
+    fast_call: Entry
+    arrays: int
+    words: tuple[Any, ...]
+    least: int
+
+    def __call__(self, args: tuple[Any, ...], out: Any) -> Any:
+        end, count = self.arrays, len(args)
+        known = self.least <= count <= end + len(self.words) and all(map(operator.is_, args[end:], self.words))
+        return self.fast_call(args[:end], out) if known else MISS
 
 
 def warn(description: Description, reasons: Sequence[str]) -> None:
@@ -209,24 +237,23 @@ class SignatureCalls:
         return all(demand.holds(sizes) for demand in self.assumed)
 
 
-class UnsignedCalls:
-    """The calls of an op without a signature. `kinds`: by dtypes, ranks, axes of one cell and constants; `plain`: the
-    fast calls of all kinds for calls without constants."""
+class UnsignedCalls(KeptCalls):
+    """The calls of an op without a signature. `kinds`: by dtypes, ranks, axes of one cell and constants."""
 
     tensors: Any = None
 
     def __init__(self, description: Description) -> None:
+        super().__init__()
         self.description, self.token = description, new_token(description.name)
         self.unwarned = threading.Lock()  # whoever takes it warns
         self.kinds: dict[Any, list[SignatureCalls]] = {}
-        self.plain: tuple[Entry, ...] = ()
         self.once = Once()
 
     def forget(self) -> None:
         """Discard all choices, so that the next call decides again."""
         for each in chain.from_iterable(self.kinds.values()):
             each.calls.forget()
-        self.plain = ()
+        self.drop()
 
     def again(self, args: tuple[Any, ...], constants: Mapping[str, Any], out: Any) -> Any:
         """MISS: the fast call depends on the arrays' kinds."""
@@ -236,15 +263,15 @@ class UnsignedCalls:
         """The results by a kernel of the arrays' signature, by a trusted one, or by the reference with a warning."""
         if not runs_as_written():
             try:
-                return self.through(*self.split(args, constants), sizes, out, plain=not constants)
+                return self.through(args, constants, sizes, out)
             except UnsupportedError as error:
                 results = self.run_trusted(args)
                 if results is not MISS:
                     return results
                 self.warn(str(error))
-                shapes = tuple(map(_shape, args))
-                if not constants and out is None and None not in shapes:
-                    self.plain = _first(partial(self.run_as_written, shapes), self.plain)
+                known = all(type(each) in (*WORDS, int, float) for each in constants.values())  # not changed in place
+                if known and out is None and all(type(each) is np.ndarray or not speaks(each) for each in args):
+                    self.keep(partial(self.run_as_written, self.kinds_of(args), constants), constants)
         results = self.description.reference.function(*args, **constants)
         return results if out is None else write(self.description.name, results, out, args)
 
@@ -257,30 +284,36 @@ class UnsignedCalls:
             return explain_unsigned(self.description, self.returning(), str(error))
 
     def split(self, args: Sequence[Any], constants: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """Split off the last arguments that are no arrays and are their parameters' defaults: they become constants."""
+        """Split off the last arguments that are no arrays and are True, False, None, a text, or their parameters'
+        defaults: they become constants."""
         reference, end = self.description.reference, len(args)
         names, least = reference.parameters, max(1, reference.function.__code__.co_posonlyargcount)
-        while end > least and args[end - 1] is reference.defaults.get(names[end - 1], self):
-            if isinstance(args[end - 1], np.ndarray | np.generic):
+        while end > least and not isinstance(args[end - 1], np.ndarray | np.generic):
+            if type(args[end - 1]) not in WORDS and args[end - 1] is not reference.defaults.get(names[end - 1], self):
                 break
             end -= 1
         return args[:end], {**constants, **dict(zip(names[end:], args[end:], strict=False))}
 
-    def through(
-        self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any, *, plain: bool
-    ) -> Any:
-        """The results by a fast call of an earlier similar call, else by full dispatch. `plain`: no constants."""
-        if all(type(each) is np.ndarray for each in args):
-            for signed in self.kinds.get((tuple(map(_kind, args)), constants_key(constants)), ()):
-                results = signed.calls.again(tuple(args), constants, out)
-                if results is not MISS:
-                    return results
-        calls = self.of_signature(args, constants)
-        entries, results = calls.entries, calls.whole(args, constants, sizes, out)
-        if plain and (fast_calls := calls.fast_calls(constants)):
-            self.plain = _first(fast_calls[0], self.plain)
+    def through(self, every: Sequence[Any], keywords: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
+        """The results by a fast call of an earlier similar call, else by full dispatch."""
+        args, constants = self.split(every, keywords)
+        arrays = all(type(each) is np.ndarray for each in args)
+        key = (tuple(map(_kind, args)), constants_key(constants)) if arrays else None
+        for calls in (signed.calls for signed in self.kinds.get(key, ())):
+            entries, results = calls.entries, calls.again(tuple(args), constants, out)
+            if results is not MISS:
+                break
+        else:
+            calls = self.of_signature(args, constants)
+            entries, results = calls.entries, calls.whole(args, constants, sizes, out)
+        if fast_calls := calls.fast_calls(constants):
+            end, fast_call, defaults = len(args), fast_calls[0], self.defaults()
+            least = max((at + 1 for at in range(end, len(every)) if every[at] is not defaults[at]), default=end)
+            if least > end or (len(every) > end and fast_call in self.fast_calls(keywords)):  # a default was there
+                fast_call = WithWords(fast_call, end, tuple(every[end:]), least)
+            self.keep(fast_call, keywords)
             if entries is not calls.entries:  # they were forgotten meanwhile
-                self.plain = ()
+                self.drop()
         return results
 
     def of_signature(self, args: Sequence[Any], constants: Mapping[str, Any]) -> Calls:
@@ -319,11 +352,21 @@ class UnsignedCalls:
             result[name] = np.asarray(array)
         return result
 
-    def run_as_written(self, shapes: Sequence[Any], args: tuple[Any, ...], out: Any) -> Any:
-        """The results of the reference for arrays of shapes without a signature, or MISS."""
-        if out is not None or tuple(map(_shape, args)) != shapes:
+    def defaults(self) -> list[Any]:
+        """The default of each parameter; the object itself for one without."""
+        return [self.description.reference.defaults.get(each, self) for each in self.description.reference.parameters]
+
+    def kinds_of(self, args: Sequence[Any]) -> list[Any]:
+        """The properties of arguments that say if a kernel can be made: dtypes and shapes of arrays, texts, types of
+        others, and whether they are defaults."""
+        pairs = zip_longest((*args, *self.defaults()[len(args) :]), self.defaults())  # one too many is another kind
+        return [_shape(a) if type(a) is np.ndarray else a if type(a) in WORDS else (type(a), a is b) for a, b in pairs]
+
+    def run_as_written(self, kinds: list[Any], constants: Mapping[str, Any], args: tuple[Any, ...], out: Any) -> Any:
+        """The results of the reference for arguments of kinds without a signature, or MISS."""
+        if out is not None or self.kinds_of(args) != kinds:
             return MISS
-        return self.description.reference.function(*args)
+        return self.description.reference.function(*args, **constants)
 
     def run_trusted(self, args: Sequence[Any]) -> Any:
         """The results of a trusted kernel, or MISS."""
@@ -351,8 +394,8 @@ def _kind(array: Array) -> tuple[Any, ...]:
     return array.dtype, _ones(array)
 
 
-def _shape(value: Any) -> tuple[Any, ...] | None:
-    return (value.dtype, value.shape) if type(value) is np.ndarray else None
+def _shape(array: Array) -> tuple[Any, ...]:
+    return array.dtype, array.shape
 
 
 def _ones(array: Array) -> tuple[bool, ...]:

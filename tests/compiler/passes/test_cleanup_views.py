@@ -6,7 +6,7 @@ import numpy as np
 
 from noyau.compiler.passes.cleanup import compose_views
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Map
+from noyau.ir.graph import Map, Select
 from noyau.ir.graph_interpreter import evaluate
 from noyau.ir.graph_verifier import check
 from tests.compiler.passes.cases import changed_bits
@@ -72,3 +72,27 @@ def test_a_view_of_what_is_computed_stays():
 
 def test_random_graphs_compute_the_same_bits():
     assert changed_bits(compose_views) == []
+
+
+def test_a_view_of_one_piece_of_a_select_reads_that_piece():
+    n = Dim.of("n")
+    found = composed(
+        given("x", F32, "m", "n"),
+        value("a", Map("negative"), "x", F32, "m", "n"),
+        value("b", Select(1, (Dim.of(0), n)), "a x", F32, "m", n * 2),
+        value("c", view(at(0), at(1) + n), "b", F32, "m", "n"),
+        value("d", Select(0, (Dim.of(0), Dim.of("m"))), "c x", F32, Dim.of("m") * 2, "n"),
+        value("e", view(at(0), at(1)), "d", F32, "m", "n"),
+    )
+    assert (found.inputs, found.kind) == (("x",), view(at(0), at(1)))
+
+
+def test_a_view_across_pieces_of_a_select_stays():
+    n = Dim.of("n")
+    made = graph(
+        "c",
+        given("x", F32, "m", "n"),
+        value("b", Select(1, (Dim.of(0), n)), "x x", F32, "m", n * 2),
+        value("c", view(at(0), at(1) + 1), "b", F32, "m", "n"),
+    )
+    assert compose_views(made) == made

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import UnsupportedError
+from noyau.ir.graph import Select
 from tests.frontends.numpy.traces import found, newer, x
 
 
@@ -221,3 +222,14 @@ def test_an_argument_of_no_axes_may_be_an_array_or_a_scalar(function):
     """NumPy changes the one, and makes a new one of the other."""
     with pytest.raises(UnsupportedError, match="array of no axes or one of NumPy's scalars"):
         found(function, np.array(2.0))
+
+
+def test_what_is_added_through_a_view_is_written_once():
+    def function(a):
+        out = a * 2
+        out[1:-1] += a[2:]
+        out[1:] = out[:1]
+        return out
+
+    graph = found(function, x(6, 5)).graph
+    assert sum(isinstance(node.kind, Select) for node in graph.nodes) == 2

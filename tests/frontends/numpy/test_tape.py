@@ -55,10 +55,13 @@ def stacked(tape: Tape, dtype: DType, count: int = 3):
     return tape.concat(rows, 0)
 
 
-@pytest.mark.parametrize(("monoid", "function"), [("sum", "add"), ("max", "maximum"), ("prod", "multiply")])
+FUNCTIONS = {"sum": "add", "max": "maximum", "prod": "multiply", "any": "logical_or", "all": "logical_and"}
+
+
+@pytest.mark.parametrize(("monoid", "function"), FUNCTIONS.items())
 def test_a_reduction_of_stacked_arrays_goes_from_one_to_the_next(monoid, function):
     tape = Tape()
-    result = tape.reduce(monoid, stacked(tape, DType.F32), [0])
+    result = tape.reduce(monoid, stacked(tape, DType.BOOL if monoid in ("any", "all") else DType.F32), [0])
     assert result.shape == shape_of(["n"])
     assert [node.kind.function for node in tape.nodes if isinstance(node.kind, Map)] == [function] * 2
     assert not any(isinstance(node.kind, Reduce) for node in tape.nodes)

@@ -6,6 +6,7 @@ import pytest
 import noyau
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition import cut as partition_cut
+from noyau.ir.graph import Select
 from noyau.ir.loop_verifier import check as check_loops
 from noyau.ir.loops import Role
 from noyau.ir.walk import targets_of
@@ -355,3 +356,18 @@ def test_results_that_no_launch_computes_are_copies():
         made = op(x)
         assert all(np.allclose(*pair) for pair in zip(made, ends(x), strict=True))
         assert not any(np.shares_memory(each, other) for each in made for other in (x, TABLE))
+
+
+def test_sums_into_one_window_are_one_kernel_without_the_boundary_of_each():
+    @noyau.op("f32[m, n] -> f32[m, n]")
+    def laplacian(x):
+        out = np.zeros_like(x)
+        inner = slice(1, -1), slice(1, -1)
+        for axis in range(2):
+            for shifted in (slice(None, -2), slice(2, None)):
+                out[inner] += x[tuple(shifted if k == axis else at for k, at in enumerate(inner))]
+        return out
+
+    made = generated(laplacian, numbers(7, 6)).program
+    assert made.single is not None
+    assert sum(isinstance(node.kind, Select) for node in made.graph.nodes) == 2

@@ -329,7 +329,8 @@ def fuse(bodies: Sequence[Statements]) -> Statements:
     for body in bodies:
         own = dict[str, str]()  # a new name of one value may be the old one of the next: all are renamed at once
         for each in body:
-            (statement,) = walk.rewrite((each,), partial(_rename_variable, names=own))
+            places: dict[str, DimLike] = {name: Dim.of(new) for name, new in own.items() if name.startswith("#")}
+            (statement,) = walk.rewrite(walk.substitute((each,), places), partial(_rename_variable, names=own))
             if not isinstance(statement, ir.Let):
                 once.append(statement)
                 continue
@@ -374,8 +375,8 @@ class _Place:
 
     @property
     def shape(self) -> Shape | None:
-        """The extents of its index; None unless that is one loop along each axis."""
-        names = [str(dim) for dim in self.index if dim.constant is None]
+        """The extents of its index; None unless that is one loop, or the first cell, along each axis."""
+        names = [str(dim) for dim in self.index if dim != Dim.of(0)]
         plain = names and len(set(names)) == len(names) and self.extents.keys() >= set(names)
         return tuple(self.extents.get(str(dim), Dim.of(1)) for dim in self.index) if plain else None
 

@@ -117,6 +117,22 @@ def test_names_that_two_bodies_have_the_other_way_round_are_not_mixed_up():
     assert fuse(bodies) == (*bodies[0], store("y", call("subtract", second, first), 1))
 
 
+def test_a_place_that_two_bodies_look_up_has_one_name_in_what_reads_by_it_too():
+    bodies = [(Let(at, load("k", 0)), store("y", load("x", at), row)) for row, at in enumerate(("#at", "#at_2"))]
+    assert fuse(bodies) == (*bodies[0], store("y", load("x", "#at"), 1))
+
+
+def test_sums_along_columns_of_what_one_place_looks_up_in_two_arrays_are_right():
+    def mean(x, w, k):
+        return np.sum(x[k] * w[k], axis=1) / np.sum(w[k], axis=1)
+
+    rng = np.random.default_rng(0)
+    x, w, k = rng.random(9), rng.random(9) + 1, np.asfortranarray(rng.integers(-9, 9, (5, 7)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_allclose(noyau.op(mean)(x, w, k), mean(x, w, k), rtol=1e-14)
+
+
 @pytest.mark.parametrize("count", [2, 3])
 def test_arrays_whose_cells_take_turns_in_a_row_of_known_length(count):
     def turns(x, y, z):

@@ -3,7 +3,7 @@ from __future__ import annotations
 from noyau.compiler.schedules.cpu.folds import keep_folds
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.ir.dims import Dim, shape_of
-from noyau.ir.graph import Reduce
+from noyau.ir.graph import Reduce, View
 from noyau.ir.loops import Role
 from noyau.ir.walk import every_expression
 from tests.compiler.schedules.cpu.test_rows_in_lanes import distances
@@ -51,3 +51,12 @@ def test_folds_of_a_row_stay_in_it():
     assert Dim.of("n") in {
         extent for expr in every_expression(kernel.launches[0].body) for _, extent in getattr(expr, "loops", ())
     }
+
+
+def test_folds_of_a_row_that_is_not_the_first_are_not_kept_beyond_the_end_of_scratch():
+    g = Group()
+    top = g.add(Reduce("max", (2,)), [g.map("exp", g.input("x", F32, 2, "n", "k"))], F32, (2, "n"))
+    row = g.add(View(shape_of((1, "#0"))), [top], F32, ("n",))
+    less = g.map("subtract", row, g.expand(g.mean(row, "n"), ("n",)))
+    graph = g.graph(g.map("divide", less, g.expand(g.mean(g.map("multiply", less, less), "n"), ("n",))))
+    assert_keeps(graph, schedule(lowered(graph), Options()), {"n": 3, "k": 5}, {"n": 1, "k": 7})
