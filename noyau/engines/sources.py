@@ -6,6 +6,7 @@ columns, and `parts` in order, each of which has a `label` and yields `chunks`."
 from __future__ import annotations
 
 import itertools
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -120,7 +121,7 @@ def _table(value: Any) -> Chunk:
 def _map_file(path: str, column: str, label: str, start: int = 0) -> Arrays:
     try:
         return Arrays({column: np.load(path, mmap_mode="r", allow_pickle=False)}, label, start, path)
-    except (OSError, ValueError) as fault:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as fault:
         raise InputError(f"{path} cannot be mapped: {fault}") from fault
 
 

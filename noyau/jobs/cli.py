@@ -8,9 +8,10 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from noyau.errors import NoyauError, OutputError
+from noyau.errors import NoyauError
 from noyau.jobs import command_line, completion, doctor, mcp
 from noyau.jobs.bench import command as bench_command
 from noyau.jobs.check import command as check_command
@@ -20,6 +21,7 @@ from noyau.jobs.optimize import command as optimize_command
 from noyau.jobs.profile import command as profile_command
 from noyau.jobs.show import command as show_command
 from noyau.jobs.stream import command as stream_command
+from noyau.text import printable
 from noyau.version import __version__
 from noyau.workers.signals import Termination, raise_on_signals
 
@@ -38,9 +40,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _complain("interrupted", 130)
         except Termination as end:
             return _complain(f"ended by {end.signal.name}", 128 + end.signal)
-        except BrokenPipeError:
+        except BrokenPipeError:  # the reader went away (`noyau show | head`)
             _drop_stdout()
             return 141
+        except MemoryError as error:
+            return _complain(f"there is too little memory: {str(error) or 'it is full'}; give smaller sizes", 2)
+        except OSError as error:
+            if error.filename is not None:
+                return _complain(f"{printable(str(error.filename))}: {error.strerror}", 2)
+            _drop_stdout()
+            return _complain(f"what is printed, or a temporary file, cannot be written: {error.strerror or error}", 2)
 
 
 def _open_ends() -> None:
@@ -64,17 +73,9 @@ def _run(argv: Sequence[str] | None) -> int:
             arguments.own.error(f"unrecognized arguments: {' '.join(unknown)}")
     except SystemExit as stop:  # argparse has printed its message, or the help
         return int(stop.code or 0)
-    try:
-        os.environ.update(command_line.color_words(arguments.color))  # read by rich and by compilers
-        status = COMMANDS[arguments.command].run(arguments)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader went away (`noyau show | head`)
-        raise
-    except OSError as error:
-        if isinstance(error, NoyauError) or error.filename is not None:
-            raise
-        _drop_stdout()
-        raise OutputError(f"what is printed cannot be written: {error.strerror}") from error
+    os.environ.update(command_line.color_words(arguments.color))  # read by rich and by compilers
+    status = COMMANDS[arguments.command].run(arguments)
+    sys.stdout.flush()
     return status
 
 
@@ -99,6 +100,10 @@ class _CommandParser(argparse.ArgumentParser):
     """The parser of a command, whose options may stand before, between and after its arguments."""
 
     is_inner = False
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.register("type", Path, lambda text: Path(command_line.target_of(text)))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         if self.is_inner:

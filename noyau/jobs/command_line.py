@@ -34,8 +34,11 @@ class Command:
 
 
 def target_of(text: str) -> str:
-    """A target, with a leading "noyau.reductions" replaced by the file of noyau's own reductions."""
+    """A target, with a leading "noyau.reductions" replaced by the file of noyau's own reductions. ArgumentTypeError for
+    a blank text: as a path it would be the working folder."""
     place, mark, name = text.partition("::")
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} names no file")
     own = Path(__file__).parent.parent / "engines" / "reductions" / "__init__.py"
     return f"{own}{mark}{name}" if place == "noyau.reductions" else text
 
@@ -100,10 +103,10 @@ def require_writable(place: Path) -> None:
         place.lstat()  # fails where the name is too long
 
 
-def require_record_places(model: Path, *records: Path | None) -> None:
+def require_record_places(model: Path | None, *records: Path | None) -> None:
     """Check before any work that records can be written; OutputError where one cannot, or would replace the model."""
     for record in filter(None, records):
-        if os.path.realpath(record) == os.path.realpath(model):
+        if model is not None and os.path.realpath(record) == os.path.realpath(model):
             raise OutputError(f"the record would go to {record}, which is the model itself: name another file")
         if not is_stream(record):
             make_folder(record.parent)
@@ -196,6 +199,12 @@ def require_amounts(options: object, *names: str) -> None:
         end = MOST_THREADS if name == "threads" else math.inf
         if isinstance(value, bool) or not isinstance(value, kind) or not 0 <= value <= end:
             raise InputError(f"{name}={value!r} is no {words} from 0 {'on' if end == math.inf else f'to {end}'}")
+
+
+def require_limit(option: str, value: float | None, unit: str = "seconds", most: float = math.inf) -> None:
+    """InputError where the value of an option, if there is one, is no number above 0 and below `most`."""
+    if value is not None and not 0 < value < most:
+        raise InputError(f"{option} {value:g} is no limit: give a number of {unit} above 0")
 
 
 def share_of(text: str, option: str) -> float:

@@ -9,7 +9,7 @@ import re
 import sys
 
 from noyau.errors import BuildError
-from noyau.jobs.command_line import Command, declare_record
+from noyau.jobs.command_line import Command, declare_record, require_record_places
 from noyau.text import package_text, several
 from noyau.version import __version__
 
@@ -87,6 +87,7 @@ def _run_cache(arguments: argparse.Namespace) -> int:
     from noyau.jobs.report.text import write_found
     from noyau.toolchain import cache
 
+    require_record_places(None, arguments.json)
     home, taken = cache.folder(), cache.size_bytes()
     count = cache.clear() if arguments.clear else 0
     facts = {"folder": str(home), "bytes": taken, "limit_bytes": cache.LIMIT_BYTES, "removed": count}

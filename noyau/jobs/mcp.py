@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 from noyau.errors import dependency
-from noyau.jobs.command_line import Command
+from noyau.jobs.command_line import Command, require_limit
 from noyau.version import __version__
 
 _INSTRUCTIONS = """Write a kernel, check it, then time it. An op is a NumPy function under @noyau.op("f32[n] -> f32[n]")
@@ -138,6 +138,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    require_limit("--time", arguments.time)
     serving, answers = server(arguments.time), os.dup(1)  # a copy, since the server redirects stdout
     sys.stdin = io.TextIOWrapper(io.BufferedReader(_Requests(sys.stdin.buffer, answers)), "utf-8", "replace")
     serving.run("stdio")

@@ -1,6 +1,7 @@
 """Settled signatures: families as dtypes, Rests as axes, sizes from shapes; arguments bound to terms; random inputs."""
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from noyau.errors import SignatureError
 from noyau.ir.dims import Dim, Shape, product
 from noyau.ir.sizes import Binding, Sizes, extents_at, listing_of, plan
 from noyau.signatures.types import ELLIPSIS, Family, Instance, Rest, Signature, Term, Value, brief, spell_dim
+from noyau.verify.inputs import require_memory
 
 Known = tuple[tuple[str, int], ...]
 Families = Mapping[Family, DType]
@@ -192,7 +194,9 @@ def make(instance: Instance, sizes: Sizes, integers: Sizes, rng: np.random.Gener
     """An array for each input: floats standard normal, integers within 100 of 0, bools even. `integers`: the values of
     parameters that determine a dim. SignatureError where an extent would be negative."""
     shapes = shapes_of(instance.inputs, sizes)
-    return tuple(_array(*each, integers, rng) for each in zip(instance.inputs, shapes, strict=True))
+    inputs = list(zip(instance.inputs, shapes, strict=True))
+    require_memory(sum(value.dtype.bytes * math.prod(shape) for value, shape in inputs), "the inputs")
+    return tuple(_array(*each, integers, rng) for each in inputs)
 
 
 def draw_inputs(

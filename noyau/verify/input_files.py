@@ -32,7 +32,7 @@ def load_samples(path: Path, graph: Graph, without: Collection[str] = (), dims: 
     if dims:
         raise InputError(f"{path} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
     if path.suffix != ".py":
-        return [_fit(_read(path), graph, without, str(path), path.name)]
+        return [_fit(read_arrays(path), graph, without, str(path), path.name)]
     samples = []
     for number, contents in enumerate(islice(_yield_samples(path), MOST + 1), 1):
         place = f"sample {number} of {printable(path.name)}"
@@ -100,8 +100,8 @@ def _note(node: Node, array: np.ndarray, source: str) -> str:
     return f"{describe(node, array)}: from {printable(source)}{strange}"
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
-    """Every array of an .npz file, by name."""
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Every array of an .npz file, by name, in its order. InputError where it cannot be read."""
     try:
         with zipfile.ZipFile(path) as archive:
             require_memory(sum(member.file_size for member in archive.infolist()), f"{path}: its arrays")

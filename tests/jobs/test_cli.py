@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import os
 import signal
@@ -47,6 +48,47 @@ def test_unusable_arguments_are_status_2(argv, capsys):
     assert "error: " in captured.err.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("words", "argument"),
+    [
+        *((name, "") for name in ("optimize", "show", "profile", "check", "bench")),
+        ("stream x.py::f", "SOURCE"),
+        ("stream x.py::f x.csv -o", "-o/--output"),
+        ("demo --folder", "--folder"),
+        ("optimize m.onnx -o", "-o/--output"),
+        ("cache --json", "--json"),
+        ("diff a.onnx", "B.onnx"),
+    ],
+)
+@pytest.mark.parametrize("blank", ["", " \n"])
+def test_a_blank_text_names_no_file(words, argument, blank, capsys):
+    """As a path it would be the working folder."""
+    assert cli.main([*words.split(), blank]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"error: argument {argument}" in last and last.endswith(f": {blank!r} names no file")
+
+
+@pytest.mark.parametrize("words", ["mcp", "bench x.py::f", "check x.py", "profile x.py"])
+@pytest.mark.parametrize("text", ["-1", "0", "nan", "inf"])
+def test_a_limit_of_seconds_is_above_0(words, text, capsys):
+    option = "--budget" if words.startswith("bench") else "--time"
+    assert cli.main([*words.split(), f"{option}={text}"]) == 2
+    assert capsys.readouterr().err == f"noyau: {option} {text} is no limit: give a number of seconds above 0\n"
+
+
+@pytest.mark.parametrize("words", ["machine", "cache --clear", "extract m.onnx --between a:b", "stream x.py::f x.csv"])
+def test_a_record_that_cannot_be_written_is_an_error_before_any_work(words, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("noyau.toolchain.cache.clear", lambda: pytest.fail("the cache was cleared"))
+    assert cli.main([*words.split(), "--json", str(tmp_path)]) == 2
+    assert f"{tmp_path} cannot be written: it is a folder" in capsys.readouterr().err
+
+
+def test_no_help_has_the_percent_sign_of_a_format_twice(capsys):
+    for name in cli.COMMANDS:
+        cli.main([name, "--help"])
+    assert "%%" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("argv", [["--help"], ["--version"], *([name, "--help"] for name in cli.COMMANDS)])
 def test_help_is_status_0(argv, capsys):
     assert cli.main(argv) == 0
@@ -65,6 +107,22 @@ def test_an_error_of_noyau_is_one_line_and_status_2(command, capsys):
     command(fail(InputError("input \x1b[31m'x'\nis wrong\t\u202e; give another")))
     assert cli.main(["try"]) == 2
     assert capsys.readouterr() == ("", "noyau: input ?[31m'x' is wrong ?; give another\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (MemoryError("Unable to allocate 711. PiB"), "there is too little memory: Unable to allocate 711. PiB; give"),
+        (MemoryError(), "there is too little memory: it is full; give smaller sizes"),
+        (OSError(errno.ENOSPC, "No space left on device", "/a b/c"), "/a b/c: No space left on device"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x\n"), r"'/x\n': Permission denied"),
+    ],
+)
+def test_an_end_of_memory_or_of_a_disk_is_one_line_and_status_2(command, capsys, error, message):
+    command(fail(error))
+    assert cli.main(["try"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"noyau: {message}") and err.count("\n") == 1
 
 
 def test_a_defect_is_not_hidden(command):

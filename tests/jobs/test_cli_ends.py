@@ -46,7 +46,7 @@ def test_closed_ends_are_no_error(ends, tmp_path):
 def test_a_full_disk_behind_stdout_is_one_line(count):
     run = shell(f'print("a line\\n" * {count})', "> /dev/full")
     assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr == "noyau: what is printed cannot be written: No space left on device\n"
+    assert run.stderr == "noyau: what is printed, or a temporary file, cannot be written: No space left on device\n"
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])

@@ -9,6 +9,7 @@ from copy import copy
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -65,6 +66,9 @@ class TableSource:
 
     def __init__(self, place: Place) -> None:
         self.place, self.label = place, place.label
+        if place.kind != "postgresql" and not place.path.startswith("file:") and not Path(place.path).exists():
+            # its driver would create an empty database
+            raise InputError(f"{self.label} cannot be read: there is no file {place.path}")
         queries = [f"SELECT * FROM {place.sql} LIMIT 64"]
         queries += [] if place.is_query else [f"SELECT count(*) FROM {place.sql}"]
         self.head, *counts = self._tables(*queries)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from noyau.errors import InputError
+from noyau.jobs import command_line
 from noyau.jobs.command_line import Command, declare_record, progress, require_record_places, share_of, sizes_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     what = "an op, of which the reference and every kernel are timed, or functions, the first of which is right"
-    add("target", metavar="FILE.py[::OP or ::f,g]", help=what)
+    add("target", type=command_line.target_of, metavar="FILE.py[::OP or ::f,g]", help=what)
     sweep = "a sweep: n=1e3:1e8:log (one a decade, or K of them), n=0:100:lin:5 (default: about a million cells)"
     sizes = f"time with this size, with several in turn, or with {sweep}; can be repeated"
     add("--sizes", action="append", default=[], metavar="NAME=N[,N...]|A:B:log[:K]", help=sizes)
@@ -34,7 +35,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     saved = "run the saved text beside the present one, in turns; it is a program: name a baseline you trust"
     add("--compare", metavar="NAME", help=saved)
     limit = "with --compare: exit with status 1 where a candidate is certainly slower by more than this (default: 5%%)"
-    add("--fail-if-slower", default="5%", metavar="P%%", help=limit)
+    add("--fail-if-slower", default="5%", metavar="P%", help=limit)
     for kind, what in (("markdown", "a summary for a pull request"), ("junit", "JUnit's XML"), ("csv", "all timings")):
         add(f"--{kind}", type=Path, metavar="F", help=f"write {what} here")
     declare_record(parser, "with every sample", page=True)
@@ -49,8 +50,7 @@ def _run(arguments: argparse.Namespace) -> int:
     exports = {kind: getattr(arguments, kind) for kind in EXPORTS if getattr(arguments, kind) is not None}
     require_record_places(file, arguments.json, arguments.html, *exports.values())
     limit = share_of(arguments.fail_if_slower, "--fail-if-slower")
-    if not 0 < arguments.budget < float("inf"):
-        raise InputError(f"--budget {arguments.budget:g} is no number of seconds above 0: --budget 1")
+    command_line.require_limit("--budget", arguments.budget)
     if arguments.compare is not None and (arguments.against or arguments.device or arguments.save or arguments.html):
         problem = "--compare goes without --against, --device, --save and --html"
         raise InputError(f"{problem}: it times what was saved, on this CPU, and --markdown writes its table")
@@ -78,11 +78,12 @@ def _time(arguments: argparse.Namespace, limit: float, say: Callable[[str], None
     from noyau.jobs.bench.run import bench, combinations
     from noyau.jobs.bench.tasks import BenchOptions
     from noyau.ops.op_files import load_ops_or_functions
+    from noyau.verify.input_files import read_arrays
 
     target, sizes = arguments.target, sizes_of(arguments.sizes, "--sizes")
     baseline = None if arguments.compare is None else read_baseline(arguments.compare)
     what, maker = load_ops_or_functions(target)
-    inputs: Any = maker if arguments.inputs is None else _arrays(arguments.inputs)
+    inputs: Any = maker if arguments.inputs is None else list(read_arrays(arguments.inputs).values())
     if baseline is not None:
         options = BenchOptions(inputs, combinations(sizes), arguments.budget, arguments.cold)
         return compare(baseline, target, what, options, limit=limit, say=say)
@@ -92,17 +93,6 @@ def _time(arguments: argparse.Namespace, limit: float, say: Callable[[str], None
     if arguments.save is not None:
         save(arguments.save, target, what, record)
     return record
-
-
-def _arrays(path: Path) -> list[Any]:
-    """The arrays of an .npz file, in its order. InputError where it cannot be read."""
-    import numpy as np
-
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return [archive[name] for name in archive.files]
-    except (OSError, ValueError, AttributeError, EOFError) as error:
-        raise InputError(f"--inputs {path} cannot be read as an .npz file of arrays: {error}") from error
 
 
 COMMAND = Command("an op's kernels, or functions, timed side by side", _declare, _run)

@@ -80,8 +80,7 @@ def _declare_verdict(add: Callable[..., Any], many: Mapping[str, Any]) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     """Exit status 0 if nothing differs, 1 if something does."""
-    if arguments.time is not None and not 0 < arguments.time < math.inf:
-        raise InputError(f"--time {arguments.time:g} is no limit: give a number of seconds above 0")
+    command_line.require_limit("--time", arguments.time)
     if submissions.is_submission(arguments):
         return submissions.check_and_print(arguments)
     if wrong := _first_given(arguments, *submissions.OPTIONS):

@@ -24,6 +24,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from noyau.jobs.extract.run import extract, op_name, require_room
     from noyau.jobs.report.text import write_found
 
+    command_line.require_record_places(arguments.model, arguments.json)
     require_room(arguments.output, force=arguments.force)
     with progress(quiet=arguments.quiet) as say:
         say(f"running {arguments.model.name} up to the path")

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from noyau.errors import BuildError, InputError, dependency
-from noyau.jobs.command_line import progress
+from noyau.jobs.command_line import progress, require_record_places
 from noyau.jobs.machine.render import facts_text, machine_tables, number_table, versions_text
 from noyau.jobs.report.text import spell_bytes, write_found
 from noyau.text import printable
@@ -69,6 +69,7 @@ def _by_size(title: str, columns: Mapping[str, Curve], sizes: Iterable[int]) -> 
 def run_machine(arguments: argparse.Namespace) -> int:
     """Measure and print the processor, and the first CUDA device if there is one; or only the one of `--device`."""
     device = require_device(arguments.device)
+    require_record_places(None, arguments.json)
     rates = None if device.startswith("cuda") else _processor(refresh=arguments.refresh)
     gpu = None if device == "cpu" else _gpu(device, refresh=arguments.refresh)
     write_found(arguments.json, (rates.to_json() if rates else {}) | ({"gpu": gpu.to_json()} if gpu else {}))

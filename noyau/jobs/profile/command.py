@@ -16,6 +16,12 @@ from noyau.jobs.command_line import sizes_of
 if TYPE_CHECKING:
     from noyau.jobs.profile.record import Profile, ScriptProfile, Wall
 
+_TAKES = {  # what each kind of target takes
+    "model": ("inputs", "dim", "between", "threads", "top"),
+    "module": (),
+    "report": ("top",),
+    "script": ("arguments", "time", "native", "top"),
+}
 _REPORTS = (".sqlite", ".csv", ".nsys-rep", ".qdrep", ".ncu-rep")  # reports and exports of Nsight
 
 
@@ -23,14 +29,15 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     others = "a torch module, whose inputs the file names `inputs`; or a script or notebook, which runs as it is"
     what = f"the model, which runs in onnxruntime, nothing compiled; {others}; or an exported report of Nsight"
-    add("model", metavar="MODEL.onnx|FILE.py::MODULE|SCRIPT.py|BOOK.ipynb|REPORT.sqlite|REPORT.csv", help=what)
+    targets = "MODEL.onnx|FILE.py::MODULE|SCRIPT.py|BOOK.ipynb|REPORT.sqlite|REPORT.csv"
+    add("model", type=command_line.target_of, metavar=targets, help=what)
     add("arguments", nargs="*", default=[], metavar="ARGS", help="arguments of a script; its own options go after --")
     add("--trace", type=Path, metavar="F.json", help="write a timeline here, which Perfetto opens (ui.perfetto.dev)")
     sizes = "or with several in turn: sequence=1,128,1024 (default: a usual one); can be repeated"
     command_line.declare_inputs(parser, "run", sizes)
     add("--between", metavar="A,B:C", help="look at the path from the values A and B to C alone")
-    add("--threads", type=int, default=1, metavar="N", help="threads of onnxruntime (default: 1; 0: its choice)")
-    add("--top", type=int, default=12, metavar="N", help="rows of a table (default: 12)")
+    add("--threads", type=int, metavar="N", help="threads of onnxruntime (default: 1; 0: its choice)")
+    add("--top", type=int, metavar="N", help="rows of a table (default: 12)")
     add("--time", type=float, metavar="S", help="of a script: end it after S seconds, and report what was seen")
     native = "of a script: sample it with py-spy, native functions and all threads (default: where py-spy is there)"
     add("--native", action=argparse.BooleanOptionalAction, default=None, help=native)
@@ -43,10 +50,16 @@ def _run(arguments: argparse.Namespace) -> int:
     command_line.require_record_places(path, arguments.json, arguments.html, arguments.trace)
     if path.suffix == ".json":
         raise InputError(f"{path} is no model and no script; a timeline, of noyau or another tool, opens in Perfetto")
-    is_script = path.suffix in (".py", ".ipynb") and not module
-    if not is_script and (arguments.arguments or arguments.time or arguments.native):
-        raise InputError(f"{place} is no script: it takes no arguments, no --time and no --native")
-    if is_script or path.suffix in _REPORTS:
+    kinds = {".py": "module" if module else "script", ".ipynb": "script", **dict.fromkeys(_REPORTS, "report")}
+    kind = kinds.get(path.suffix, "model")
+    for name in sorted({*_TAKES["model"], *_TAKES["script"]}.difference(_TAKES[kind])):
+        if getattr(arguments, name) not in (None, []):
+            raise InputError(f"{place} is a {kind}: it takes no {'' if name == 'arguments' else '--'}{name}")
+    command_line.require_limit("--time", arguments.time)
+    arguments.top = 12 if arguments.top is None else arguments.top
+    if arguments.top < 1:
+        raise InputError(f"--top {arguments.top} is no number of rows: give 1 or more")
+    if kind in ("script", "report"):
         return _run_script(arguments, path)
     with command_line.progress(quiet=arguments.quiet) as say:
         result = _profile(arguments, path, say)
@@ -69,7 +82,8 @@ def _profile(arguments: argparse.Namespace, path: Path, say: Callable[[str], Non
     from noyau.jobs.profile.run import ProfileOptions, profile
 
     sizes = sizes_of(arguments.dim)
-    wishes = ProfileOptions(sizes, arguments.inputs, arguments.threads, arguments.between, top=arguments.top)
+    threads = 1 if arguments.threads is None else arguments.threads
+    wishes = ProfileOptions(sizes, arguments.inputs, threads, arguments.between, top=arguments.top)
     return profile(path, wishes, say)
 
 
@@ -90,8 +104,6 @@ def _finish(arguments: argparse.Namespace, result: Profile | Wall | ScriptProfil
 def _run_script(arguments: argparse.Namespace, path: Path) -> int:
     """Profile a script, or read a report of Nsight, and print that. Returns the exit status of the script."""
     time_s = math.inf if arguments.time is None else arguments.time
-    if arguments.time == math.inf or not time_s > 0:
-        raise InputError(f"--time {arguments.time:g} is no limit: give a number of seconds above 0")
     from noyau.jobs.profile.nsight import profile_report
     from noyau.jobs.profile.script import profile_script
 

@@ -71,7 +71,7 @@ def profile_script(
             samples = [] if spy is None else json.loads(trace.read_text("utf-8"))
         except (OSError, ValueError) as error:
             last = next(iter(log.read_text("utf-8", "replace").split("\n")[-2:]), "")
-            raise OutputError(f"py-spy did not profile {path}: {last}; --no-native does without it") from error
+            raise OutputError(f"py-spy did not profile {path}: {last or error}; --no-native does without it") from error
     return replace(ran if spy is None else _with_samples(ran, samples), top=top)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noyau.errors import InputError
-from noyau.jobs.command_line import Command, declare_between, declare_record, require_record_places
+from noyau.jobs.command_line import Command, declare_between, declare_record, require_record_places, target_of
 from noyau.text import TextRecord
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     what = "the model, which does not run; or an op; or a torch module, whose inputs the file names `inputs`"
-    add("model", metavar="MODEL.onnx|FILE.py::OP", help=what)
+    add("model", type=target_of, metavar="MODEL.onnx|FILE.py::OP", help=what)
     add("--kernel", metavar="NAME", help="print the source of this kernel, under its certificate; or this one's stages")
     stages = "print the kernels at this stage of the compiler: graph, normal, loops, scheduled, text, or all"
     add("--stage", metavar="STAGE", help=stages)

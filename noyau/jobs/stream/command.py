@@ -3,6 +3,7 @@
 import argparse
 import ast
 import math
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,8 +21,10 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     own = "noyau.reductions::HyperLogLog is one of noyau's own"
     add("target", type=command_line.target_of, metavar="FILE.py::OP", help=f"an op, or a reduction; {own}")
-    add("source", metavar="SOURCE", help="files (Parquet, CSV, Arrow, .npy; a folder, a glob, a URL), or URL::TABLE")
-    add("-o", "--output", metavar="SINK", help="x.parquet, .csv, .npy or URL::TABLE for rows; .npz, .json for a result")
+    sources = "files (Parquet, CSV, Arrow, .npy; a folder, a glob, a URL), or URL::TABLE"
+    add("source", type=command_line.target_of, metavar="SOURCE", help=sources)
+    sink = "x.parquet, .csv, .npy or URL::TABLE for rows; .npz, .json for a result"
+    add("-o", "--output", type=command_line.target_of, metavar="SINK", help=sink)
     add("--column", action="append", default=[], metavar="ARG=NAME[,NAME...]", help="the column of an argument")
     add("--argument", action="append", default=[], metavar="ARG=VALUE", help="an argument or a parameter without rows")
     add("--where", metavar="CONDITION", help="rows to read: \"price > 3 and shop in ('a', 'b')\"")
@@ -37,12 +40,23 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     command_line.declare_record(parser)
 
 
-def _value(text: str) -> tuple[str, object]:
-    name, _, value = text.partition("=")
-    try:
-        return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError) as fault:
-        raise InputError(f"--argument {text} is not NAME=VALUE, with a number or a list of numbers") from fault
+def _values(option: str, texts: list[str], form: str, read: Callable[[str], Any]) -> dict[str, Any]:
+    """The texts `NAME=VALUE` of an option, read by name. InputError, with the right form, where one is not so."""
+    values = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            values[name] = read(value if name else "")
+        except (ValueError, SyntaxError) as fault:
+            raise InputError(f"{option} {text} is not {form}") from fault
+    return values
+
+
+def _columns(text: str) -> str | list[str]:
+    one, *others = text.split(",")
+    if not one:
+        raise ValueError(text)
+    return [one, *others] if others else one
 
 
 def _room(memory: str) -> int:
@@ -67,9 +81,10 @@ def _run(arguments: argparse.Namespace) -> int:
     from noyau.engines.stream import stream
     from noyau.jobs.report.text import write_found
 
-    pairs = dict(each.partition("=")[::2] for each in arguments.column)
-    columns = {name: text.split(",") if "," in text else text for name, text in pairs.items()}
-    values = dict(map(_value, arguments.argument))
+    columns = _values("--column", arguments.column, "ARG=NAME, an argument and its column", _columns)
+    form = "NAME=VALUE, with a number or a list of numbers"
+    values = _values("--argument", arguments.argument, form, ast.literal_eval)
+    command_line.require_record_places(Path(arguments.target.partition("::")[0]), arguments.json)
     op = load_target(arguments.target, values)
     memory = "1G" if arguments.memory is None else _room(arguments.memory)
     names = ("engine", "workers", "where", "nulls", "bad_lines", "in_order")

@@ -5,6 +5,7 @@ import contextlib
 import os
 import pwd
 import shutil
+import sqlite3
 import subprocess
 import tempfile
 from functools import partial
@@ -179,7 +180,11 @@ def test_credentials_are_never_printed(server):
 def refusals():
     arguments = {"by": 2.0}
     yield InputError, "x.db names no table: write URL::TABLE", lambda: noyau.stream(sums, "sqlite:///x.db")
-    yield InputError, r"nowhere/x.db::t cannot be reached", lambda: noyau.stream(sums, "sqlite:///nowhere/x.db::t")
+    for kind in ("sqlite", "duckdb"):
+        there = f"{kind}:///nowhere/z.db::t"
+        yield InputError, "cannot be read: there is no file nowhere/z.db", partial(noyau.stream, sums, there)
+        there = f"{kind}:///z.db::SELECT 1 AS key, 2.0 AS x"
+        yield InputError, r"x cannot be read: there is no file z.db$", partial(noyau.stream, sums, there)
     yield InputError, "x.db::t cannot be read: .*no such table", lambda: noyau.stream(sums, "sqlite:///x.db::t")
     yield (
         InputError,
@@ -204,8 +209,15 @@ def refusals():
 )
 def test_bad_input_is_one_clear_error(kind, message, call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    sqlite3.connect("x.db").close()
     with pytest.raises(kind, match=message):
         call()
+    assert not Path("z.db").exists()
+
+
+def test_a_query_of_duckdb_in_memory_needs_no_file():
+    result = noyau.stream(sums, "duckdb://::SELECT 1 AS key, 2.0 AS x UNION ALL SELECT 1, 3.0")
+    assert result.value.tolist() == [0, 5, 0, 0, 0]
 
 
 def test_a_driver_that_is_missing_is_named(monkeypatch):

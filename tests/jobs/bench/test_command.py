@@ -68,10 +68,11 @@ def test_arrays_may_be_given(file, capsys):
         (["{file}::h"], "has no op or function 'h'; it has: twice, by_two, inputs, f, g, still"),
         (["{folder}/none.py::f"], "there is no file"),
         (["{file}::f", "--sizes", "n"], "--sizes n is not NAME=N"),
-        (["{file}::f", "--budget", "0"], "--budget 0 is no number of seconds above 0"),
-        (["{file}::f", "--inputs", "{file}"], "cannot be read as an .npz file of arrays"),
+        (["{file}::f", "--budget", "0"], "--budget 0 is no limit: give a number of seconds above 0"),
+        (["{file}::f", "--inputs", "{file}"], "cannot be read as an .npz file of plain arrays"),
         (["{file}", "--json", "{file}"], "which is the model itself"),
         (["{file}", "--sizes", "m=3"], "has no size m"),
+        (["{file}", "--sizes", "n=1e17"], "the inputs would take 400000000.0 GB, and this machine has "),
         (["{file}::f", "--device", "tpu"], "what can be timed on is cpu, cuda, or cuda:1 and the like"),
     ],
 )

@@ -87,7 +87,7 @@ def test_models_that_do_not_run(tmp_path, capsys):
         (["--dim", "columns=1"], "the model has no size columns; its sizes are: rows"),
         (["--inputs", "missing.npz"], "missing.npz cannot be read"),
         (["--threads", "-1"], "threads=-1"),
-        (["--top", "0"], "top=0 is no number of rows"),
+        (["--top", "0"], "--top 0 is no number of rows"),
         (["--between", "x:nowhere"], "nowhere"),
         (["--json", "model.onnx/r.json"], "model.onnx is no folder and cannot be made one"),
         (["--json", "model.onnx"], "which is the model itself: name another file"),

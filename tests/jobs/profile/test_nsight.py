@@ -209,7 +209,9 @@ def test_a_report_that_cannot_be_read_is_one_clear_line(report, capsys, kind, me
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["r.sqlite", "words"], "r.sqlite is no script: it takes no arguments, no --time and no --native"),
+        (["r.sqlite", "words"], "r.sqlite is a report: it takes no arguments"),
+        (["r.sqlite", "--no-native"], "r.sqlite is a report: it takes no --native"),
+        (["r.sqlite", "--threads", "2"], "r.sqlite is a report: it takes no --threads"),
     ],
 )
 def test_what_a_report_does_not_take(report, capsys, words, message):

@@ -181,7 +181,16 @@ def test_torchs_profiler_of_a_gpu_is_around_a_script(script, capfd):
     ("words", "message"),
     [
         (["none.py"], "there is no script none.py"),
-        (["model.onnx", "words"], "model.onnx is no script: it takes no arguments, no --time and no --native"),
+        (["model.onnx", "words"], "model.onnx is a model: it takes no arguments"),
+        (["model.onnx", "--time", "0"], "model.onnx is a model: it takes no --time"),
+        (["model.onnx", "--no-native"], "model.onnx is a model: it takes no --native"),
+        *(
+            ([f"work.py{name}", f"--{option}", "1"], f"work.py is a {kind}: it takes no --{option}")
+            for name, kind in (("", "script"), ("::f", "module"))
+            for option in ("inputs", "dim", "between", "threads")
+        ),
+        (["work.py::f", "--top", "3"], "work.py is a module: it takes no --top"),
+        (["work.py", "--top", "0"], "--top 0 is no number of rows: give 1 or more"),
         (["t.json"], "t.json is no model and no script; a timeline, of noyau or another tool, opens in Perfetto"),
         (["work.py", "--time", "0"], "--time 0 is no limit: give a number of seconds above 0"),
         (["work.py", "--json", "work.py"], "which is the model itself"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noyau.errors import InputError
-from noyau.jobs.command_line import progress, require_record_places
+from noyau.jobs.command_line import progress, require_limit, require_record_places
 
 if TYPE_CHECKING:
     from noyau.jobs.check.submissions.problem import Problem, Submission, Verdict
@@ -87,8 +87,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
 
 def _require(arguments: argparse.Namespace, path: Path) -> None:
     """InputError for an invalid limit of memory, or an option without effect on submissions."""
-    if arguments.memory is not None and not 0 < arguments.memory < 1e6:
-        raise InputError(f"--memory {arguments.memory:g} is no limit: give a number of GiB above 0")
+    require_limit("--memory", arguments.memory, "GiB", most=1e6)
     wrong = next((name for name in _OTHERS if getattr(arguments, name)), None)
     if wrong is not None:
         raise InputError(f"{path} is a problem of a benchmark: it takes no --{wrong}")
