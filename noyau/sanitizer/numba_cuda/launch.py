@@ -174,23 +174,22 @@ def launch_kernel(
     with suppress(TooManyError):
         try:
             _run(function, run, arguments, held)
-            run.uses_unset = not _reads_unset(run, arrays) or _depends(again, arrays, before)
+            run.uses_unset = _uses_unset(run, again, arrays, before)
         except MemoryError as fault:
             remedy = "check it on smaller arrays"
             raise UnsupportedError(f"the shadow of its arrays has no room ({fault}); {remedy}") from None
     return run
 
 
-def _reads_unset(run: SimulatedLaunch, arrays: Sequence[np.ndarray]) -> bool:
-    """Whether it read unwritten cells of its own memory alone, and touched no other arrays than these."""
-    roots = run.recorder.roots
-    unset = [each.memory for each in run.recorder.shadow.observations() if each.kind is FindingKind.UNINITIALISED]
-    is_known = roots.keys() <= {id(each) for each in arrays} and not run.is_cut
-    return is_known and bool(unset) and min(unset) >= 0 and not {each.memory for each in roots.values()} & set(unset)
-
-
-def _depends(again: Callable[[int], int], arrays: Sequence[np.ndarray], before: Sequence[np.ndarray]) -> bool:
-    """Whether accesses or results change with the bytes of unset memory; the arrays stay as they are."""
+def _uses_unset(
+    run: SimulatedLaunch, again: Callable[[int], int], arrays: Sequence[np.ndarray], before: Sequence[np.ndarray]
+) -> bool:
+    """Whether accesses or results change with the bytes of unset memory that it read; its arrays stay as they are."""
+    roots, seen = run.recorder.roots, run.recorder.shadow.observations()
+    unset = {each.memory for each in seen if each.kind is FindingKind.UNINITIALISED}
+    is_own = unset and min(unset) >= 0 and not {each.memory for each in roots.values()} & unset
+    if run.is_cut or not is_own or not roots.keys() <= {id(each) for each in arrays}:
+        return True
     results, outcomes = [each.copy() for each in arrays], set()
     for fill in FILLS:
         for array, held in zip(arrays, before, strict=True):
