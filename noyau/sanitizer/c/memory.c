@@ -149,6 +149,7 @@ static int64_t widest_cells; /* of the largest array that this launch has touche
 /* The last write of a block that is not watched: its bytes that look like unwritten memory are marked as written. */
 static const char *left_out_at;
 static int64_t left_out_bytes;
+enum { MOST_BYTES_APART = 1 << 24 };
 static void mark_left_out(void) {
     const char *at = left_out_at, *end = at + left_out_bytes;
     block *b = at >= arena && at < arena_end ? block_around(at) : 0;
@@ -158,6 +159,10 @@ static void mark_left_out(void) {
         return;
     if (!b->cells && b->kind == HEAP && (end - at > 8 || !is_poison(at, (int)(end - at)))) return; /* read as wide as it is written */
     const int64_t unit = b->kind == HEAP ? end - at : b->unit;
+    if (!b->cells && unit == 1 && b->bytes > MOST_BYTES_APART) { /* cells would be 64 times as large: reads are not asked */
+        b->widest = 2 * (int64_t)sizeof(int64_t);
+        return;
+    }
     if (!b->cells) make_cells(b, unit == 8 ? 3 : unit == 4 ? 2 : unit == 2 ? 1 : 0);
     while (b->shift && (((end - at) | (at - b->start)) & ((1 << b->shift) - 1))) make_cells(b, b->shift - 1);
     for (int64_t i = (at - b->start) >> b->shift; b->start + (i << b->shift) < end; ++i)

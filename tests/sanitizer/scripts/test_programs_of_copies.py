@@ -454,3 +454,22 @@ int main() {
 def test_what_a_fill_leaves_out_is_unset(tmp_path, value, many, kinds):
     found = checked(tmp_path, FILLED.replace("VALUE", value).replace("MANY", many))
     assert [each.kind for each in found.errors] == ([] if value == "203" else kinds)
+
+
+BYTES = """\
+#include <cstdio>
+#include <cstdlib>
+int main() {
+    const int n = 1 << 25;
+    unsigned char *host = (unsigned char *)malloc(n);
+    int sum = 0;
+    for (int i = 0; i < n; i += 512) host[i] = host[i + 1] = host[i + 2] = host[i + 3] = i % 1024 ? 203 : 7;
+    for (int i = 0; i < n; i += 512) sum += host[i] + *(int *)(host + i);
+    printf("%d\\n", sum != 1);
+}
+"""
+
+
+def test_a_large_array_of_bytes_that_look_unset_takes_no_cell_for_each(tmp_path, monkeypatch):
+    monkeypatch.setattr("noyau.sanitizer.c.run.MEMORY_MIB", 100)  # with cells it is 2048
+    assert checked(tmp_path, BYTES).is_verified
