@@ -16,6 +16,7 @@ from noyau.toolchain.c import compiler as c_compiler
 
 Array = np.ndarray
 _STRUCT = ctypes.c_void_p
+FILLS = (0x00, 0x7B, 0xFB)  # bytes for unset memory, in runs that show what depends on it: 0, huge, very negative
 _ROW = 4  # int64 per row of `replay`
 _I32, _I64 = ctypes.c_int32, ctypes.c_int64
 _TYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {

@@ -4,9 +4,9 @@ import linecache
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, Self
 
 from noyau.errors import FindingKind, Severity
 
@@ -49,6 +49,10 @@ class Finding:
     def remedy(self) -> str:
         names_a_cell = self.cell is not None or self.kind not in (FindingKind.WRONG_VALUE, FindingKind.GRADIENT)
         return self.mend or (self.kind if names_a_cell else FindingKind.LAUNCH).remedy
+
+    def without_effect(self) -> Self:
+        """The warning that a read of unset cells is if no result depends on it."""
+        return replace(self, severity="warning", message=f"{self.message}; no result depends on it")
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}; {self.remedy}"

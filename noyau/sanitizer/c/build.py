@@ -26,7 +26,7 @@ _RUNTIME = (
     " repeats main"
 ).split()
 _WRAPPED = (
-    "main malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset printf puts putchar"
+    "main malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset printf puts putchar clock"
 ).split()
 _WATCHED = ("-g -fsanitize=thread -fno-builtin-memcpy -fno-builtin-memset -fno-tree-loop-im -fno-tree-sink").split()
 _LEVEL = re.compile(r"-O[01g]$")  # levels at which a text may be watched: others leave too much out

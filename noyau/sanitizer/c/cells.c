@@ -63,9 +63,13 @@ static int holds(uint16_t set, const void *lock) {
     return 0;
 }
 
+/* A lock that two sets have, and that one of them at least holds alone. What is shared with readers counts as a lock at
+   the next byte. */
 static const void *common_lock(uint16_t a, uint16_t b) {
-    for (int i = 0; i < lock_sets[a].count; ++i)
-        if (holds(b, lock_sets[a].locks[i])) return lock_sets[a].locks[i];
+    for (int i = 0; i < lock_sets[a].count; ++i) {
+        const char *own = lock_sets[a].locks[i], *lock = own - ((uintptr_t)own & 1);
+        if (holds(b, lock) || (own == lock && holds(b, lock + 1))) return lock;
+    }
     return 0;
 }
 
@@ -81,7 +85,7 @@ static int sees(const strand *s, const visit *was, int sure) {
     return was->owner < s->seen.count && (sure ? s->seen.sure : s->seen.at)[was->owner] >= was->time;
 }
 
-static void acquire_at(const void *at);
+static void acquire_lock(const void *lock);
 static int is_handed_on(const visit *was);
 
 /* `CHANCE`: with another order of taking locks, nothing would order the two. Accesses under a common lock have the
@@ -91,19 +95,19 @@ static int order_of(const visit *was) {
     if (mode == THREADS) {
         if (sees(now->strand, was, 1)) return IN_ORDER;
         const void *lock = common_lock(was->locks, now->strand->locks);
-        if (lock) acquire_at(lock);
+        if (lock) acquire_lock(lock);
         return lock ? IN_ORDER : sees(now->strand, was, 0) ? CHANCE : APART;
     }
     if (mode != GRID) return IN_ORDER;
-    const uint32_t their_block = (was->owner - 1) / grid_threads;
-    if (their_block != grid_block) {
+    const uint32_t first = grid_block * grid_threads + 1, their_number = was->owner - first;
+    if (their_number >= grid_threads) { /* of another block */
+        const uint32_t their_block = (was->owner - 1) / grid_threads;
         const release *known = their_block < learnt_count && learnt[their_block].owner ? learnt + their_block : 0;
         if (known && (was->time >> 12 < known->time >> 12 || was->owner == known->owner)) return IN_ORDER;
         return is_handed_on(was) ? IN_ORDER : APART;
     }
     if (was->time >> 12 != now->time >> 12) return IN_ORDER;
-    const uint32_t first = grid_block * grid_threads + 1;
-    if ((was->owner - first) / WARP == (uint32_t)now->number / WARP && was->time != now->time) return IN_ORDER;
+    if (their_number / WARP == (uint32_t)now->number / WARP && was->time != now->time) return IN_ORDER;
     return is_handed_on(was) ? IN_ORDER : APART;
 }
 
@@ -243,7 +247,7 @@ static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int
         c->round |= IS_SET;
     else if (how != WRITE && b->is_fresh && offset >= b->fresh_from && is_scalar && !(c->round & IS_SET) && b->widest <= 1 << b->shift) {
         if (is_poison(b->start + offset, 1 << b->shift) && !is_filled_unseen(b, offset))
-            found("uninitialised", how, site, b, offset, 0, 0, "%s", "");
+            found("uninitialised", how, site, b, offset, 0, 0, "%s", b->kind == SHARED ? "shared" : "");
         c->round |= IS_SET; /* unwatched code wrote it, or it is reported already */
     }
     if (how != READ) c->round |= IS_SET | IS_WRITTEN;

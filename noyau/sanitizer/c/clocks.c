@@ -101,7 +101,7 @@ static void end_tasks(strand *s) {
 }
 
 /* The state of an address at which strands release and acquire: mutexes, atomics, dependences of tasks. `taken`: when
-   the last holder took a lock; `sets`: for dependences, those that exclude each other without an order. `releases`: in
+   the last holder took a lock; `readers`: what those who share it have done; `sets`: for dependences, those that exclude each other without an order. `releases`: in
    a grid, the owners that released here, in order, each with its number of releases then. */
 typedef struct {
     uint32_t owner, number;
@@ -111,7 +111,7 @@ typedef struct meeting {
     clocks seen, readers, sets;
     const strand *holder;
     visit taken;
-    int count, generation;
+    int count, generation, sharers;
     handing *releases;
     int release_count, release_room;
     struct meeting *next;
@@ -129,6 +129,12 @@ static meeting *meeting_at(const void *at) {
 }
 
 static void acquire_at(const void *at) { learn(&now->strand->seen, &meeting_at(at)->seen); }
+
+/* Who holds a lock alone comes after all of its holders, who shares it after those that held it alone. */
+static void acquire_lock(const void *lock) {
+    acquire_at(lock);
+    if (holds(now->strand->locks, lock)) learn(&now->strand->seen, &meeting_at(lock)->readers);
+}
 
 static void release_at(const void *at) {
     learn(&meeting_at(at)->seen, &now->strand->seen);
@@ -150,18 +156,33 @@ static void let_others_pass(void) {
 static long steps; /* progress of threads that others may wait for */
 static void wait_for_others(void);
 
-static void take(const void *lock, int site) {
+static int is_held(const meeting *m, int is_shared) {
+    return (m->holder && m->holder != now->strand && m->holder->on != now) || (!is_shared && m->sharers);
+}
+
+static void take_as(const void *lock, int site, int is_shared) {
     if (mode == GRID) return;
     meeting *m = meeting_at(lock);
     now->site = site;
     now->turn += TURN / 64; /* a repeated taker may wait for what another does under the lock */
     if (now->turn > TURN) yield_turn();
     else let_others_pass();
-    while (m->holder && m->holder != now->strand && m->holder->on != now && mode == THREADS) wait_for_others();
-    m->holder = now->strand, m->count += 1, now->strand->on = now, steps += 1;
+    while (mode == THREADS && is_held(m, is_shared)) wait_for_others();
     learn_in_order(&now->strand->seen, &m->seen, m->taken.owner && sees(now->strand, &m->taken, 1));
-    m->taken = (visit){.owner = now->strand->owner, .time = own_time()};
-    now->strand->locks = with_lock(now->strand->locks, lock);
+    now->strand->on = now, steps += 1, m->sharers += is_shared;
+    now->strand->locks = with_lock(now->strand->locks, (const char *)lock + is_shared);
+    if (is_shared) return;
+    learn_in_order(&now->strand->seen, &m->readers, 0);
+    m->holder = now->strand, m->count += 1, m->taken = (visit){.owner = now->strand->owner, .time = own_time()};
+}
+static void take(const void *lock, int site) { take_as(lock, site, 0); }
+
+static void leave_shared(const void *lock) {
+    meeting *m = meeting_at(lock);
+    m->sharers -= 1, steps += 1;
+    now->strand->locks = without_lock(now->strand->locks, (const char *)lock + 1);
+    learn(&m->readers, &now->strand->seen);
+    tick(now->strand);
 }
 
 static void leave(const void *lock) {

@@ -84,7 +84,7 @@ static void close_device(const void *at, int8_t was_open) {
 }
 
 /* The bytes of an element, or of a cell if that is unknown. */
-static long long unit_of(const block *b) { return b->unit ? b->unit : b->shift > 0 ? 1 << b->shift : 1; }
+static long long unit_of(const block *b) { return b->unit ? b->unit : b->shift > 3 ? 8 : b->shift > 0 ? 1 << b->shift : 1; }
 
 /* Whether a grid has left the number `many` as an integer that is alone in its memory, as a count of elements. */
 static int is_counted(int64_t many) {
@@ -166,7 +166,7 @@ void noyau_device_copy(void *to, const void *from, int64_t bytes, const void *pc
 static void leave_copy(const void *at, int64_t bytes, int how, int site) {
     const block *b = block_at(at);
     if (bytes <= 0 || mode != SERIAL || !b || b->kind != HEAP || !b->is_mapped) return;
-    if (!b->cells) make_cells((block *)b, 2);
+    fit_cells((block *)b, (const char *)at - b->start, bytes, b->cells ? b->shift : MOST_SHIFT);
     const int64_t first = ((const char *)at - b->start) >> b->shift, last = ((const char *)at - b->start + bytes - 1) >> b->shift;
     now_round += 1 << 2;
     for (int64_t i = first; i <= last; ++i) {
@@ -184,7 +184,9 @@ void noyau_device_copy_on(void *to, const void *from, int64_t bytes, const void 
 void noyau_device_set(void *to, int value, int64_t bytes, const void *pc) {
     const int8_t a = open_device(to);
     begin_copy();
+    filled_with = (unsigned char)value;
     touch_range(to, bytes, WRITE, site_of(pc));
+    filled_with = -1;
     end_copy();
     if (bytes > 0) __real_memset(to, value, (size_t)bytes);
     close_device(to, a);

@@ -6,6 +6,7 @@ typedef struct {
     int32_t site, count;
     triple grid, block;
     int64_t idle, cells, accesses, blocks, watched;
+    uint64_t digest;
 } launch;
 static launch launch_table[MOST_LAUNCHES];
 static int launch_count, launch_site;
@@ -69,14 +70,24 @@ static int number_of_launch(int site) {
         if (l->site == site && is_same(l->grid, grid_shape) && is_same(l->block, block_shape)) return i;
     }
     if (launch_count == MOST_LAUNCHES) return -1;
-    launch_table[launch_count] = (launch){site, 0, grid_shape, block_shape, INT64_MAX, 0, 0, 0, 0};
+    launch_table[launch_count] = (launch){site, 0, grid_shape, block_shape, INT64_MAX, 0, 0, 0, 0, 0};
     return launch_count++;
+}
+
+static uint64_t hash_of(const block *);
+/* The contents of the memories that the running launch wrote. */
+static void digest_left(void) {
+    for (int64_t i = 0; shared_fill != POISON && i < block_count + global_count; ++i) {
+        const block *b = i < block_count ? blocks + i : globals + (i - block_count);
+        if (b->version == (uint32_t)launches && b->kind != SHARED && !b->is_freed) digest_word(hash_of(b));
+    }
 }
 
 /* Adds the running launch, or the last one, to the entry of launches like it. */
 static void count_launch(void) {
     if (launch_now < 0) return;
     launch *l = launch_table + launch_now;
+    digest_left(), digest_word(l->digest), l->digest = digest, digest = 0;
     l->accesses += accesses - accesses_before, l->blocks += blocks_begun, l->watched += blocks_watched;
     if (idle - idle_before < l->idle) l->idle = idle - idle_before;
     if (widest_cells > l->cells) l->cells = widest_cells;
@@ -150,8 +161,8 @@ static void begin_block(resident *r, uint32_t number, int threads, void (*run)(v
     activate(r);
     r->is_left_out = is_left_out = !is_chosen(), blocks_watched += !is_left_out;
     shared_round = r->round, block_epoch = 0;
-    if (tls_block.bytes) __real_memset(tls_block.start, 0xCB, (size_t)tls_block.bytes);
-    __real_memset(dynamic_shared->start, 0xCB, (size_t)dynamic_shared->bytes);
+    if (tls_block.bytes) __real_memset(tls_block.start, shared_fill, (size_t)tls_block.bytes);
+    __real_memset(dynamic_shared->start, shared_fill, (size_t)dynamic_shared->bytes);
     for (int i = 0; i < threads; ++i) make_fiber(first + i, run, argument)->number = i;
     r->threads = fibers + first, r->state = RUNS;
 }

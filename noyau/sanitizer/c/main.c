@@ -126,9 +126,9 @@ static void write_found(void) {
     fprintf(out, "S\t%lld\t%d\t%lld\t%lld\n", (long long)accesses, launches, (long long)launched, (long long)idle);
     for (int i = 0; i < launch_count; ++i) {
         const launch *l = launch_table + i;
-        fprintf(out, "L\t%llx\t%u\t%u\t%u\t%u\t%u\t%u\t%lld\t%lld\t%d\t%lld\t%lld\t%lld\n", (unsigned long long)pc_of(l->site),
+        fprintf(out, "L\t%llx\t%u\t%u\t%u\t%u\t%u\t%u\t%lld\t%lld\t%d\t%lld\t%lld\t%lld\t%llu\n", (unsigned long long)pc_of(l->site),
                 l->grid.x, l->grid.y, l->grid.z, l->block.x, l->block.y, l->block.z, (long long)l->idle, (long long)l->cells,
-                l->count, (long long)l->accesses, (long long)l->blocks, (long long)l->watched);
+                l->count, (long long)l->accesses, (long long)l->blocks, (long long)l->watched, (unsigned long long)l->digest);
     }
     for (int i = 0; i < found_count; ++i) {
         const finding *f = table + i;
@@ -308,7 +308,7 @@ static void read_given(const char *path) {
             plan_seed = seed;
         } else if (sscanf(line, "chosen %d", &chosen) == 1) {
             is_program = chosen < 0;
-        } else if (sscanf(line, "map %d", &is_mapping) == 1) {
+        } else if (sscanf(line, "map %d fill %d", &is_mapping, &shared_fill) == 2) {
         } else if (sscanf(line, "memory %lld watched %lld %lld", &most_mib, &of_launch, &of_all) == 3) {
             most_memory_mib = most_mib, watched_of_launch = of_launch, watched_of_all = of_all;
         } else if (!strncmp(line, "array ", 6)) {

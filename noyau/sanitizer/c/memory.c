@@ -140,7 +140,7 @@ static void make_cells(block *b, int shift) {
 static int is_left_out; /* the running block of a grid is not watched */
 static void end_if_full(void);
 static int is_tracking; /* the memories that the running launch uses are recorded; those that it writes always are */
-static void use_address(const char *at, int how);
+static void use_address(const char *at, int how, int site);
 static uint32_t versions = 1u << 31; /* of writes outside of launches */
 
 static int launches;         /* of grids, so far */
@@ -149,6 +149,7 @@ static int64_t widest_cells; /* of the largest array that this launch has touche
 /* The last write of a block that is not watched: its bytes that look like unwritten memory are marked as written. */
 static const char *left_out_at;
 static int64_t left_out_bytes;
+enum { MOST_BYTES_APART = 1 << 24 };
 static void mark_left_out(void) {
     const char *at = left_out_at, *end = at + left_out_bytes;
     block *b = at >= arena && at < arena_end ? block_around(at) : 0;
@@ -158,40 +159,89 @@ static void mark_left_out(void) {
         return;
     if (!b->cells && b->kind == HEAP && (end - at > 8 || !is_poison(at, (int)(end - at)))) return; /* read as wide as it is written */
     const int64_t unit = b->kind == HEAP ? end - at : b->unit;
+    if (!b->cells && unit == 1 && b->bytes > MOST_BYTES_APART) { /* cells would be 64 times as large: reads are not asked */
+        b->widest = 2 * (int64_t)sizeof(int64_t);
+        return;
+    }
     if (!b->cells) make_cells(b, unit == 8 ? 3 : unit == 4 ? 2 : unit == 2 ? 1 : 0);
     while (b->shift && (((end - at) | (at - b->start)) & ((1 << b->shift) - 1))) make_cells(b, b->shift - 1);
     for (int64_t i = (at - b->start) >> b->shift; b->start + (i << b->shift) < end; ++i)
         if (is_poison(b->start + (i << b->shift), 1 << b->shift)) b->cells[i].round |= IS_SET | IS_WRITTEN;
 }
+static int is_known_place; /* what its memory must know is recorded, but for such bytes */
+static inline int may_hold_poison(const char *at) {
+    uint64_t word;
+    __real_memcpy(&word, at, sizeof word); /* behind a block lies its guard */
+    word ^= 0xCBCBCBCBCBCBCBCBu;
+    return ((word - 0x0101010101010101u) & ~word & 0x8080808080808080u) != 0;
+}
 static inline void settle_left_out(void) {
+    if (is_known_place && left_out_bytes <= 8 && left_out_bytes && !may_hold_poison(left_out_at)) left_out_bytes = 0;
     if (left_out_bytes) mark_left_out();
 }
-static void leave_out(const char *at, int64_t bytes) { settle_left_out(), left_out_at = at, left_out_bytes = bytes; }
+static inline void leave_out(const char *at, int64_t bytes, int is_known) {
+    settle_left_out(), left_out_at = at, left_out_bytes = bytes, is_known_place = is_known;
+}
+
+/* The memory that a line last touched in a launch, and how (a bit each): that it uses it is recorded then. */
+typedef struct {
+    const char *start, *end;
+    int32_t launch;
+    int8_t uses, has_marks; /* unwatched writes there may have to be marked */
+    int64_t widest;         /* of such writes by this line */
+} place;
+static place places[MOST_SITES];
+static inline int is_in_place(const place *p, const char *at, int how) {
+    return p->launch == launches && at >= p->start && at < p->end && p->uses >> how & 1;
+}
 
 /* A large array of the host that nothing runs beside has no cells yet, which take more memory than it does: they are
    needed for a write whose bytes look like unwritten memory, and for a read of such bytes. */
+static int filled_with = -1; /* the byte that memset writes */
 static int needs_no_cells(block *b, int64_t offset, int64_t bytes, int how, int is_scalar) {
-    if (b->cells || mode != SERIAL || b->kind != HEAP || b->is_mapped || b->bytes < LARGE_BYTES) return 0;
+    if (b->cells || mode != SERIAL || b->kind != HEAP || b->bytes < LARGE_BYTES) return 0;
     if (is_in_work || is_mapping || now->lanes.iteration) return 0;
     const char *at = b->start + offset;
     if (how != READ) {
+        if (filled_with >= 0 && filled_with != POISON) return 1; /* no byte of it looks like unwritten memory */
         if (bytes > b->widest) b->widest = bytes;
-        leave_out(at, bytes);
+        leave_out(at, bytes, 0);
         return 1;
     }
     return !b->is_fresh || offset < b->fresh_from || !is_scalar || bytes < b->widest || !is_poison(at, (int)bytes);
 }
 
+/* Makes cells, of 1 << `most` bytes at most, of which this part takes whole ones. */
+static void fit_cells(block *b, int64_t offset, int64_t bytes, int most) {
+    int shift = !b->cells || b->shift > most ? most : b->shift;
+    while (shift && ((bytes | offset) & ((1 << shift) - 1))) --shift;
+    if (!b->cells || shift < b->shift) make_cells(b, shift);
+}
+
+/* A large array that only whole copies have touched has large cells: they do for a read by the host, too. */
+enum { MOST_SHIFT = 12 };
+static int is_read_of_copied(block *b, int64_t offset, int64_t bytes, int site) {
+    if (mode != SERIAL || is_in_work || !b->cells || b->shift <= 3) return 0;
+    cell *const first = b->cells + (offset >> b->shift), *const last = b->cells + ((offset + bytes - 1) >> b->shift);
+    for (cell *c = first; c <= last; ++c)
+        if (!(c->round & IS_SET)) return 0;
+    for (cell *c = first; c <= last && awaited_count; ++c) meet_grid(b, c, offset, READ, site);
+    return 1;
+}
+
 static void touch_block(block *b, int64_t offset, int64_t bytes, int how, int site, int is_scalar) {
     if (mode != GRID && how != READ) b->version = b->host_version = ++versions;
     if (needs_no_cells(b, offset, bytes, how, is_scalar)) return;
+    if (mode == GRID && shared_fill != POISON) digest_word((uint64_t)site << 48 ^ (uint64_t)number_of(b) << 40 ^ (uint64_t)offset);
     const int log = bytes >= 8 ? 3 : bytes >= 4 ? 2 : bytes >= 2 ? 1 : 0;
+    if (b->shift > 3 && how == READ && is_read_of_copied(b, offset, bytes, site)) return;
     if (!b->cells) {
         const int unit = b->unit == 8 ? 3 : b->unit == 4 ? 2 : b->unit == 2 ? 1 : b->unit == 1 && b->bytes < LARGE_BYTES ? 0 : log;
-        make_cells(b, unit);
+        fit_cells(b, offset, bytes, is_scalar || b->bytes < LARGE_BYTES ? unit : MOST_SHIFT);
+    } else if (b->shift && ((bytes | offset) & ((1 << b->shift) - 1) || (is_scalar && b->shift > 3))) {
+        fit_cells(b, offset, bytes, is_scalar ? 3 : MOST_SHIFT);
     }
     if (now->lanes.iteration) touch_lane(b, offset, how, site);
-    while (b->shift && ((bytes | offset) & ((1 << b->shift) - 1))) make_cells(b, b->shift - 1);
     for (int64_t i = offset >> b->shift; i < (offset + bytes) >> b->shift; ++i)
         touch_cell(b, b->cells + i, i << b->shift, how, site, is_scalar);
     if (mode == GRID && b->launch != launches && b->kind != SHARED && b->kind != STACK) {
@@ -266,7 +316,10 @@ static void touch_watched(const char *at, int64_t bytes, int how, int site, int 
         touch_block(b, at - b->start, bytes, how, site, is_scalar);
     } else if (at >= tls_block.start && at < tls_block.start + tls_block.bytes) {
         if (mode != GRID) return; /* each thread has its own */
-        block *b = among(globals, global_count, at);
+        static int32_t met[PAGES_KEPT]; /* the array that was last found for these bytes */
+        int32_t *last = met + ((uintptr_t)at >> 6) % PAGES_KEPT;
+        block *b = *last < global_count ? globals + *last : 0;
+        if (!b || at < b->start || at >= b->start + b->bytes) b = among(globals, global_count, at), *last = b ? (int32_t)(b - globals) : 0;
         if (!b || b->kind != SHARED || at + bytes > b->start + b->bytes) {
             if (b && b->kind == SHARED) found("out-of-bounds", how, site, b, at - b->start, 0, 0, "%s", "");
             return;
@@ -275,12 +328,23 @@ static void touch_watched(const char *at, int64_t bytes, int how, int site, int 
     }
 }
 
+static void touch_slowly(const char *at, int64_t bytes, int how, int site, int is_scalar) {
+    place *const p = places + site;
+    if ((is_tracking || (mode == GRID && how != READ)) && !is_in_place(p, at, how)) use_address(at, how, site);
+    if (!is_left_out) {
+        touch_watched(at, bytes, how, site, is_scalar);
+    } else if (how != READ && at >= arena && at < arena_end) {
+        const int is_known = is_in_place(p, at, how) && bytes <= p->widest;
+        if (is_known && !p->has_marks) return;
+        leave_out(at, bytes, is_known);
+        if (bytes > p->widest) p->widest = bytes;
+    }
+}
+
 static inline void touch(const void *at, int64_t bytes, int how, int site, int is_scalar) {
     last_site = site, has_accessed[site] = 1, now->touched = 1;
-    if (is_left_out && how == READ && !is_tracking) return;
-    if (is_tracking || (mode == GRID && how != READ)) use_address(at, how);
-    if (!is_left_out) touch_watched(at, bytes, how, site, is_scalar);
-    else if (how != READ) leave_out(at, bytes);
+    if (is_left_out && how == READ && (!is_tracking || is_in_place(places + site, at, READ))) return;
+    touch_slowly(at, bytes, how, site, is_scalar);
 }
 
 /* Called where the body of a construct begins: a variable that is private to it holds no value, unless an earlier
@@ -441,6 +505,8 @@ void *__wrap_memmove(void *to, const void *from, size_t bytes) {
 }
 
 void *__wrap_memset(void *to, int value, size_t bytes) {
+    filled_with = (unsigned char)value;
     touch_range(to, (int64_t)bytes, WRITE, HERE);
+    filled_with = -1;
     return __real_memset(to, value, bytes);
 }

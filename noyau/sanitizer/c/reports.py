@@ -17,7 +17,7 @@ from noyau.sanitizer.access_map import AccessMap, Owner, Writes, map_of_writes, 
 from noyau.sanitizer.c.build import OWN
 from noyau.sanitizer.c.debug_info import LineTable
 from noyau.sanitizer.c.pragmas import remedy_of_race
-from noyau.sanitizer.c.run import Fault, RunResult
+from noyau.sanitizer.c.run import UNUSED, Fault, RunResult
 from noyau.sanitizer.records import ALIGN, PAIRS, Access, Observation, Route, Site, WatchedMemory, findings_of
 from noyau.text import several
 from noyau.verify.findings import Finding
@@ -125,6 +125,11 @@ def findings_of_runs(
     by_words = replace(route, messages={each.kind: lambda each, _: worded[each] for each in worded})
     more_findings, more_allowed = findings_of(worded, by_words)
     by_case = [_with_remedy(each, context) for each in (*findings, *more_findings)]
+    unset = [each for run in runs for each in run.faults if each.kind is FindingKind.UNINITIALISED]
+    used, unused = ([lines.at(each.site) for each in unset if (each.words == UNUSED) is it] for it in (False, True))
+    places = {site.place for each in unused if each not in used and (site := site_of(each, context))}
+    is_unused = [each.kind is FindingKind.UNINITIALISED and each.place in places for each in by_case]
+    by_case = [each.without_effect() if it else each for each, it in zip(by_case, is_unused, strict=True)]
     return tuple(dict.fromkeys(by_case)), tuple(dict.fromkeys([*allowed, *more_allowed]))
 
 

@@ -6,9 +6,10 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from noyau.errors import CheckError, FindingKind, UnsupportedError
 from noyau.kernels.user_kernel import LaunchConfig, three
 from noyau.sanitizer.c.build import InstrumentedProgram, source_name
+from noyau.sanitizer.engine import FILLS
 from noyau.text import several
 from noyau.workers.resources import wait_factor
 from noyau.workers.signals import INTERRUPTED, wait_or_end
@@ -29,15 +31,19 @@ MEMORY_MIB = 4096  # limit on a program with the shadow of its memory
 WATCHED, WATCHED_IN_A_SECOND = 200_000_000, 10_000_000
 ONE_THREAD = LaunchConfig()
 WHOLE = -1  # in place of the number of a call: the program's own main()
+POISON = 0xCB  # the bytes of memory that nobody has set
+SHARED, UNUSED = "shared", "unused"  # words of a read of unset shared memory, and of one on which nothing depends
 
 
 @dataclass(frozen=True, slots=True)
 class WorkSharing:
-    """The distribution of work over the threads of a run: in blocks, round robin, or at random."""
+    """The distribution of work over the threads of a run: in blocks, round robin, or at random; `fill`: the bytes of
+    shared memory that nobody has set."""
 
     threads: int = 4
     distribution: int = ROUND_ROBIN
     seed: int = 1
+    fill: int = POISON
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,8 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class LaunchRecord:
     """Equal launches from one site: `count` launches, with `accesses` together. In each, at least `idle` threads
-    touched nothing; `cells`: of the largest array; `watched`: of all `blocks`, how many were watched."""
+    touched nothing; `cells`: of the largest array; `watched`: of all `blocks`, how many were watched; `digest`: of
+    the accesses and the results, with another fill than `POISON`."""
 
     site: int
     launch: LaunchConfig
@@ -92,6 +99,7 @@ class LaunchRecord:
     accesses: int = 0
     blocks: int = 0
     watched: int = 0
+    digest: int = 0
 
     @property
     def threads(self) -> int:
@@ -162,6 +170,9 @@ def run(
         result = _result_of((folder / "found").read_text("utf-8", "replace"), arrays)
         if result.refusal and not result.faults:
             raise UnsupportedError(result.refusal)
+        if plan.fill == POISON:
+            more = launch, number, patience_s
+            result = _with_unused(result, plan, lambda other: run(program, arguments, other, *more))
         has_words = (folder / "result").is_file()
         return replace(result, result=(folder / "result").read_bytes()) if has_words else result
 
@@ -188,7 +199,23 @@ def run_whole(
         if not result.is_file():
             raise CheckError(f"{cut or f'it ended its process (status {status})'}, and nothing is known of it")
         ran = _result_of(result.read_text("utf-8", "replace"), None)
+        if plan.fill == POISON:
+            again = partial(run_whole, launch=launch, patience_s=patience_s, is_shown=False, maps=False)
+            ran = _with_unused(ran, plan, lambda other: again(program, words, other)[0])
         return replace(ran, refusal=ran.refusal.replace(INTERRUPTED, cut or INTERRUPTED) or cut), status
+
+
+def _with_unused(ran: RunResult, plan: WorkSharing, again: Callable[[WorkSharing], RunResult]) -> RunResult:
+    """Mark the reads of unset shared memory on which nothing depends: with each fill of that memory their launch makes
+    the same accesses, and leaves and prints the same."""
+    unset = [each for each in ran.faults if each.kind is FindingKind.UNINITIALISED and each.words == SHARED]
+    same: set[int] = set()
+    with suppress(CheckError, UnsupportedError):  # a run that ends otherwise depends on it
+        runs = [again(replace(plan, fill=fill)) for fill in FILLS] if unset and not ran.refusal else []
+        digests = zip(*([each.digest for each in run.grids] for run in runs), strict=False)
+        same = {n for n, each in enumerate(digests) if len(set(each)) == 1 and not any(run.refusal for run in runs)}
+    unused = {each for each in unset if each.launch in same}
+    return replace(ran, faults=tuple(replace(each, words=UNUSED) if each in unused else each for each in ran.faults))
 
 
 @contextmanager
@@ -217,7 +244,7 @@ def _request(
     lines += [
         f"chosen {number}",
         f"memory {MEMORY_MIB} watched {WATCHED} {int(patience_s * WATCHED_IN_A_SECOND)}",
-        f"map {int(maps)}",
+        f"map {int(maps)} fill {plan.fill}",
     ]
     lines += [f"grid {' '.join(map(str, (*launch.grid, *launch.block)))} {launch.shared_bytes}"]
     for owned in program.globals:

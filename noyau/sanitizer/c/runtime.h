@@ -6,6 +6,7 @@
    linked with the object of the user's file, which is built unchanged. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -180,6 +181,9 @@ static int plan;
 static int last_site, is_program; /* a whole program, with its own main() */
 static char has_accessed[MOST_SITES]; /* by site */
 static int launch_now = -1, awaited_count, is_of_host, is_in_work;
+static int shared_fill = 0xCB; /* the bytes of shared memory that nobody has set; other ones show what depends on them */
+static uint64_t digest;        /* of a launch with other ones: its lines, their addresses, what it prints and leaves */
+static inline void digest_word(uint64_t word) { digest = (digest ^ word) * 0x9E3779B97F4A7C15u, digest ^= digest >> 29; }
 
 static inline int site_of(const void *pc);
 static void found(const char *kind, int how, int site, const block *b, int64_t offset, const visit *other,

@@ -202,7 +202,7 @@ _Bool GOMP_cancellation_point(int which) {
 }
 
 /* Critical sections and locks exclude only the threads of one team of `teams`: those of other teams do not wait. */
-static const char one_critical, one_atomic, one_ordered;
+static const short one_critical, one_atomic, one_ordered; /* at even addresses, as locks are */
 static const void *in_league(const void *lock) { return (const void *)((uintptr_t)lock ^ (uintptr_t)now->league << 48); }
 static void take_omp(const void *lock, int site) { take(in_league(lock), site); }
 static void leave_omp(const void *lock) { leave(in_league(lock)); }

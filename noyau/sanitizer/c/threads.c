@@ -119,41 +119,31 @@ static int is_past(clockid_t clock, struct timespec until) {
     return at.tv_sec > until.tv_sec || (at.tv_sec == until.tv_sec && at.tv_nsec >= until.tv_nsec);
 }
 
-/* Locks, within a time limit if there is one, which passes in real time, so that a wait does end. A lock for readers is
-   one for writers here: its holder runs alone. `generation` of its meeting: whether a reader holds it. */
-static int lock_until(void *lock, int site, clockid_t clock, const struct timespec *until) {
-    meeting *m = meeting_at(lock);
-    for (; until && mode == THREADS && m->holder && m->holder != now->strand && m->holder->on != now; steps += 1) {
+/* Locks, within a time limit if there is one, which passes in real time, so that a wait does end. */
+static int lock_until(void *lock, int site, int is_shared, clockid_t clock, const struct timespec *until) {
+    const meeting *m = meeting_at(lock);
+    for (; until && mode == THREADS && is_held(m, is_shared); steps += 1) {
         if (is_past(clock, *until)) return ETIMEDOUT;
         yield_turn();
     }
-    take(lock, site);
+    take_as(lock, site, is_shared);
     return 0;
 }
-static int lock_mutex(void *mutex, int site) { return lock_until(mutex, site, 0, 0); }
+static int lock_mutex(void *mutex, int site) { return lock_until(mutex, site, 0, 0, 0); }
 static int unlock_mutex(void *mutex) {
     meeting *m = meeting_at(mutex);
-    if (!m->count || !--m->count) leave(mutex);
+    if (m->sharers && m->holder != now->strand) leave_shared(mutex);
+    else if (!m->count || !--m->count) leave(mutex);
     return 0;
 }
-/* Takes a lock if nobody holds it, or if its holder may take it once more. */
-static int try_mutex(void *mutex, int site, int is_recursive) {
-    const strand *holder = meeting_at(mutex)->holder;
-    if (holder && !(is_recursive && holder == now->strand)) {
+/* Takes a lock if nobody holds it, or if its holder may take it once more, or share it. */
+static int try_lock(void *lock, int site, int is_shared, int is_recursive) {
+    const meeting *m = meeting_at(lock);
+    if ((m->holder && !(is_recursive && m->holder == now->strand)) || (!is_shared && m->sharers)) {
         yield_turn();
         return EBUSY;
     }
-    return lock_mutex(mutex, site);
-}
-static int read_until(void *lock, int site, clockid_t clock, const struct timespec *until) {
-    const int error = lock_until(lock, site, clock, until);
-    if (!error) meeting_at(lock)->generation = 1;
-    return error;
-}
-static int write_until(void *lock, int site, clockid_t clock, const struct timespec *until) {
-    const int error = lock_until(lock, site, clock, until);
-    if (!error) meeting_at(lock)->generation = 0;
-    return error;
+    return lock_until(lock, site, is_shared, 0, 0);
 }
 
 int pthread_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *a) {
@@ -169,13 +159,13 @@ int pthread_mutex_destroy(pthread_mutex_t *m) {
 }
 int pthread_mutex_lock(pthread_mutex_t *m) { return lock_mutex(m, HERE); }
 int pthread_mutex_trylock(pthread_mutex_t *m) {
-    return try_mutex(m, HERE, m->__data.__kind == PTHREAD_MUTEX_RECURSIVE);
+    return try_lock(m, HERE, 0, m->__data.__kind == PTHREAD_MUTEX_RECURSIVE);
 }
 int pthread_mutex_timedlock(pthread_mutex_t *m, const struct timespec *until) {
-    return lock_until(m, HERE, CLOCK_REALTIME, until);
+    return lock_until(m, HERE, 0, CLOCK_REALTIME, until);
 }
 int pthread_mutex_clocklock(pthread_mutex_t *m, clockid_t clock, const struct timespec *until) {
-    return lock_until(m, HERE, clock, until);
+    return lock_until(m, HERE, 0, clock, until);
 }
 int pthread_mutex_unlock(pthread_mutex_t *m) { return unlock_mutex(m); }
 int pthread_spin_init(pthread_spinlock_t *m, int shared) {
@@ -188,7 +178,7 @@ int pthread_spin_destroy(pthread_spinlock_t *m) {
     return 0;
 }
 int pthread_spin_lock(pthread_spinlock_t *m) { return lock_mutex((void *)m, HERE); }
-int pthread_spin_trylock(pthread_spinlock_t *m) { return try_mutex((void *)m, HERE, 0); }
+int pthread_spin_trylock(pthread_spinlock_t *m) { return try_lock((void *)m, HERE, 0, 0); }
 int pthread_spin_unlock(pthread_spinlock_t *m) { return unlock_mutex((void *)m); }
 int pthread_rwlock_init(pthread_rwlock_t *m, const pthread_rwlockattr_t *a) {
     (void)a;
@@ -199,28 +189,21 @@ int pthread_rwlock_destroy(pthread_rwlock_t *m) {
     (void)m;
     return 0;
 }
-int pthread_rwlock_rdlock(pthread_rwlock_t *m) { return read_until(m, HERE, 0, 0); }
-int pthread_rwlock_tryrdlock(pthread_rwlock_t *m) {
-    const meeting *at = meeting_at(m);
-    return at->holder && !at->generation ? try_mutex(m, HERE, 0) : read_until(m, HERE, 0, 0); /* readers share it */
-}
+int pthread_rwlock_rdlock(pthread_rwlock_t *m) { return lock_until(m, HERE, 1, 0, 0); }
+int pthread_rwlock_tryrdlock(pthread_rwlock_t *m) { return try_lock(m, HERE, 1, 0); }
 int pthread_rwlock_timedrdlock(pthread_rwlock_t *m, const struct timespec *until) {
-    return read_until(m, HERE, CLOCK_REALTIME, until);
+    return lock_until(m, HERE, 1, CLOCK_REALTIME, until);
 }
 int pthread_rwlock_clockrdlock(pthread_rwlock_t *m, clockid_t clock, const struct timespec *until) {
-    return read_until(m, HERE, clock, until);
+    return lock_until(m, HERE, 1, clock, until);
 }
-int pthread_rwlock_wrlock(pthread_rwlock_t *m) { return write_until(m, HERE, 0, 0); }
-int pthread_rwlock_trywrlock(pthread_rwlock_t *m) {
-    const int error = try_mutex(m, HERE, 0);
-    if (!error) meeting_at(m)->generation = 0;
-    return error;
-}
+int pthread_rwlock_wrlock(pthread_rwlock_t *m) { return lock_until(m, HERE, 0, 0, 0); }
+int pthread_rwlock_trywrlock(pthread_rwlock_t *m) { return try_lock(m, HERE, 0, 0); }
 int pthread_rwlock_timedwrlock(pthread_rwlock_t *m, const struct timespec *until) {
-    return write_until(m, HERE, CLOCK_REALTIME, until);
+    return lock_until(m, HERE, 0, CLOCK_REALTIME, until);
 }
 int pthread_rwlock_clockwrlock(pthread_rwlock_t *m, clockid_t clock, const struct timespec *until) {
-    return write_until(m, HERE, clock, until);
+    return lock_until(m, HERE, 0, clock, until);
 }
 int pthread_rwlock_unlock(pthread_rwlock_t *m) { return unlock_mutex(m); }
 
@@ -251,6 +234,45 @@ int sem_init(sem_t *s, int shared, unsigned value) {
     if (value > INT32_MAX) return fail(EINVAL);
     __real_memset(s, 0, sizeof *s);
     *(volatile int *)s = (int)value;
+    return 0;
+}
+/* Those of a name are one for all threads of the process; what another process does with them is not seen. */
+typedef struct named {
+    sem_t value;
+    struct named *next;
+    char name[];
+} named;
+static named *named_semaphores;
+static named *semaphore_named(const char *name) {
+    named *s = named_semaphores;
+    while (s && strcmp(s->name, name)) s = s->next;
+    return s;
+}
+sem_t *sem_open(const char *name, int flags, ...) {
+    named *s = semaphore_named(name);
+    va_list rest;
+    va_start(rest, flags);
+    if (flags & O_CREAT) (void)va_arg(rest, int); /* who may open it */
+    const unsigned value = flags & O_CREAT ? va_arg(rest, unsigned) : 0;
+    va_end(rest);
+    const int error = s ? (flags & O_CREAT && flags & O_EXCL ? EEXIST : 0) : !(flags & O_CREAT) ? ENOENT : value > INT32_MAX ? EINVAL : 0;
+    if (error || (!s && !(s = __real_malloc(sizeof *s + strlen(name) + 1)))) {
+        errno = error ? error : ENOMEM;
+        return SEM_FAILED;
+    }
+    if (s == semaphore_named(name)) return &s->value;
+    strcpy(s->name, name), s->next = named_semaphores, named_semaphores = s;
+    sem_init(&s->value, 0, value);
+    return &s->value;
+}
+int sem_close(sem_t *s) {
+    (void)s;
+    return 0;
+}
+int sem_unlink(const char *name) {
+    named *s = semaphore_named(name);
+    if (!s) return fail(ENOENT);
+    *s->name = 0; /* who has it open goes on with it */
     return 0;
 }
 int sem_destroy(sem_t *s) {

@@ -49,10 +49,11 @@ class Dim3:
 
 
 class SimulatedDevice:
-    """The words of numba.cuda for the running thread. Words that wait are not called: see rewrite.py."""
+    """The words of numba.cuda for the running thread. Words that wait are not called: see rewrite.py. `fill`: the byte
+    that unset memory of blocks and threads holds."""
 
     def __init__(self, recorder: LaunchRecorder, grid: Three, block: Three, dynamic_bytes: int = 0) -> None:
-        self._recorder, self.dynamic_bytes = recorder, dynamic_bytes
+        self._recorder, self.dynamic_bytes, self.fill = recorder, dynamic_bytes, 0
         self.gridDim, self.blockDim = Dim3(*grid), Dim3(*block)
         self._sizes = tuple(blocks * threads for blocks, threads in zip(grid, block, strict=True))
         self.threadIdx, self.blockIdx = Dim3(), Dim3()
@@ -103,6 +104,8 @@ class SimulatedDevice:
         self.blockIdx.x, self.blockIdx.y, self.blockIdx.z = at
         for array in self._shared.values():
             self._recorder.clear(array.memory)
+            if self.fill:
+                array.data[...] = self._unset(array.data.shape, array.data.dtype)
         if self._private:
             self._recorder.play()
         for memory in self._private:
@@ -123,7 +126,7 @@ class SimulatedDevice:
         frame = sys._getframe(1)
         key = (id(frame.f_code), frame.f_lasti)  # hashing a code object would hash all of its contents
         if key not in self._shared:
-            cells, name = np.zeros(shape, _dtype(dtype)), _name_in(frame, "shared")
+            cells, name = self._unset(shape, _dtype(dtype)), _name_in(frame, "shared")
             if cells.size:
                 self._shared[key] = self._recorder.array(cells, name, is_set=False)
             else:
@@ -135,13 +138,18 @@ class SimulatedDevice:
         first, count = self._shared.get(_DYNAMIC), self.dynamic_bytes // dtype.itemsize
         width, rest = divmod(dtype.itemsize, dtype.itemsize if first is None else first.data.itemsize // first.width)
         if first is None or rest:  # of a narrower dtype than the watched cells: overlaps are not seen
-            whole = self._recorder.array(np.zeros(count, dtype), name, is_set=False)
+            whole = self._recorder.array(self._unset(count, dtype), name, is_set=False)
             return self._shared.setdefault(_DYNAMIC, whole) if first is None else whole
         data = first.data.view(np.uint8)[: count * dtype.itemsize].view(dtype)
         return DeviceArray(self._recorder, first.memory, data, width * np.arange(count), width)
 
+    def _unset(self, shape: Any, dtype: np.dtype) -> np.ndarray:
+        byte = min(self.fill, 1) if dtype == np.bool_ else self.fill
+        return np.full(int(np.prod(shape)) * dtype.itemsize, byte, np.uint8).view(dtype).reshape(shape)
+
     def _local_array(self, shape: Any, dtype: Any, alignment: int | None = None) -> DeviceArray:
-        array = self._recorder.array(np.zeros(shape, _dtype(dtype)), _name_in(sys._getframe(1), "local"), is_set=False)
+        cells = self._unset(shape, _dtype(dtype))
+        array = self._recorder.array(cells, _name_in(sys._getframe(1), "local"), is_set=False)
         self._private.append(array.memory)
         return array
 
@@ -173,9 +181,11 @@ class SimulatedDevice:
 
 def _pattern(value: Any, source: Any) -> tuple[int, int]:
     """Return the bits of an integer and their number: that of `source` (a number of bits, or the array that held it),
-    else that of its dtype, else 32 if they suffice."""
+    else that of its dtype, of 32 at least, else 32 if they suffice."""
     holder = source.data if isinstance(source, DeviceArray) else value
-    bits = 8 * holder.dtype.itemsize if hasattr(holder, "dtype") else 32 if -(1 << 31) <= value < 1 << 32 else 64
+    bits = (
+        max(32, 8 * holder.dtype.itemsize) if hasattr(holder, "dtype") else 32 if -(1 << 31) <= value < 1 << 32 else 64
+    )
     bits = source if isinstance(source, int) else bits
     return int(value) & ((1 << bits) - 1), bits
 
@@ -221,15 +231,21 @@ def _dtype(dtype_like: Any) -> np.dtype:
 
 
 def _name_in(frame: FrameType, otherwise: str) -> str:
-    """Return the name that a line gives to its result, or to one of several arrays that it makes."""
-    info = inspect.getframeinfo(frame)
-    line, begin = (info.code_context or [""])[0], info.positions.col_offset if info.positions else 0
-    match = re.match(r"\s*\(?\s*(\w+(?:\s*,\s*\w+)*)\s*\)?\s*=[^=]", line)
-    names = re.findall(r"\w+", match[1]) if match else [otherwise]
-    place = line.count("array(", 0, begin or 0) if len(names) > 1 else 0
-    return names[place] if place < len(names) else otherwise
+    """Return the name that a statement gives to its result, or to one of several arrays that it makes."""
+    info = inspect.getframeinfo(frame, context=31)
+    lines, row = info.code_context or [""], info.index or 0
+    text = "".join(lines[:row]) + lines[row][: info.positions.col_offset if info.positions else 0]
+    for match in reversed(list(_ASSIGNED.finditer(text))):
+        before = text[match.end() :]
+        opened = re.sub(r"\([^()]*\)", "", re.sub(r"\([^()]*\)", "", before))
+        if ")" not in opened and "\n" not in opened.partition("(")[0]:  # the line goes on to the call
+            names = re.findall(r"\w+", match[1])
+            place = before.count("array(") if len(names) > 1 else 0
+            return names[place] if place < len(names) else otherwise
+    return otherwise
 
 
+_ASSIGNED = re.compile(r"^[ \t]*\(?\s*(\w+(?:\s*,\s*\w+)*)\s*\)?\s*=(?!=)", re.MULTILINE)
 _STANDING = (
     *("threadIdx", "blockIdx", "blockDim", "gridDim", "grid", "gridsize", "atomic", "shared", "local", "const", "cg"),
     *("threadfence", "threadfence_block", "threadfence_system", "nanosleep", "lanemask_lt"),

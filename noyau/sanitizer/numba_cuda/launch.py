@@ -21,7 +21,7 @@ from noyau.kernels.call import FunctionKernel, error_of
 from noyau.kernels.programs.generate import BuiltProgram
 from noyau.kernels.user_kernel import EXTENTS_MOST, GPU, Three, ask, python_function, short, three
 from noyau.sanitizer.access_map import AccessMap, TracingShadow, Writes, map_of_writes, place_in, thread_owner
-from noyau.sanitizer.engine import Shadow, root_of
+from noyau.sanitizer.engine import FILLS, Shadow, root_of
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
 from noyau.sanitizer.lint.launches import LaunchFacts, advise, sm_count_in
 from noyau.sanitizer.numba_cuda.arrays import LaunchRecorder
@@ -96,13 +96,16 @@ class WatchedArgument:
 @dataclass(slots=True)
 class SimulatedLaunch:
     """One launch that ran. `arrays`: the memory numbers of its arrays, by name; `idle`: the number of threads that
-    touched nothing, None if threads wait for each other; `callers`: as in `Twins`."""
+    touched nothing, None if threads wait for each other; `callers`: as in `Twins`; `fill`: the
+    byte in unset memory of its own; `uses_unset`: whether something depends on what it read there."""
 
     configuration: Configuration
     recorder: LaunchRecorder
     arrays: dict[str, int] = field(default_factory=dict)
     idle: int | None = None
     callers: dict[str, set[int]] = field(default_factory=dict)
+    fill: int = 0
+    uses_unset: bool = True
 
     @property
     def is_cut(self) -> bool:
@@ -125,6 +128,8 @@ class SimulatedLaunch:
         """Return its findings in words."""
         shadow = self.recorder.shadow
         findings, allowed = findings_of(shadow.observations(), self.route(op, kernel, size))
+        if not self.uses_unset:
+            findings = [each.without_effect() if each.kind is FindingKind.UNINITIALISED else each for each in findings]
         for number, each in enumerate(findings):
             if calls := self.callers.get(each.place.rpartition(":")[0]):
                 called = f"called at line {', '.join(map(str, sorted(calls)))}"
@@ -158,13 +163,44 @@ def launch_kernel(
 
     UnsupportedError names what cannot be watched, and its line; a thread's exception propagates."""
     run = SimulatedLaunch(configuration, LaunchRecorder(most, shadow, goes_on=goes_on))
+    arrays = [root_of(each.value) for each in arguments if isinstance(each.value, np.ndarray)]
+    before = [array.copy() for array in arrays]
+
+    def again(fill: int) -> int:
+        rerun = SimulatedLaunch(configuration, LaunchRecorder(most), fill=fill)
+        _run(function, rerun, arguments, held)
+        return rerun.recorder.shadow.accesses
+
     with suppress(TooManyError):
         try:
             _run(function, run, arguments, held)
+            run.uses_unset = _uses_unset(run, again, arrays, before)
         except MemoryError as fault:
             remedy = "check it on smaller arrays"
             raise UnsupportedError(f"the shadow of its arrays has no room ({fault}); {remedy}") from None
     return run
+
+
+def _uses_unset(
+    run: SimulatedLaunch, again: Callable[[int], int], arrays: Sequence[np.ndarray], before: Sequence[np.ndarray]
+) -> bool:
+    """Whether accesses or results change with the bytes of unset memory that it read; its arrays stay as they are."""
+    roots, seen = run.recorder.roots, run.recorder.shadow.observations()
+    unset = {each.memory for each in seen if each.kind is FindingKind.UNINITIALISED}
+    is_own = unset and min(unset) >= 0 and not {each.memory for each in roots.values()} & unset
+    if run.is_cut or not is_own or not roots.keys() <= {id(each) for each in arrays}:
+        return True
+    results, outcomes = [each.copy() for each in arrays], set()
+    for fill in FILLS:
+        for array, held in zip(arrays, before, strict=True):
+            array[...] = held
+        with suppress(Exception):  # the first run did not raise
+            outcomes.add((again(fill), *(each.tobytes() for each in arrays)))
+            continue
+        outcomes.add((fill,))
+    for array, held in zip(arrays, results, strict=True):
+        array[...] = held
+    return len(outcomes) > 1
 
 
 def _run(
@@ -174,6 +210,7 @@ def _run(
     recorder.choose_unit(function, [each.value for each in arguments])
     values = [_value(each, run) for each in arguments]
     device = SimulatedDevice(recorder, grid, block, run.configuration.shared_bytes)
+    device.fill = run.fill
 
     def watched(value: Any, name: str) -> Any:
         array = held(value)

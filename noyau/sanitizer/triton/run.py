@@ -112,7 +112,7 @@ class TritonLaunch:
         shadow = self.hooks.shadow
         findings, allowed = findings_of(_unique_races(shadow.observations()), self.route(op, kernel, size))
         if not self.uses_unset:  # such as a tile of which a `where` takes the lower half
-            findings = [_as_warning(each) if each.kind is FindingKind.UNINITIALISED else each for each in findings]
+            findings = [each.without_effect() if each.kind is FindingKind.UNINITIALISED else each for each in findings]
         lines = frozenset((site.file, site.line) for site in self.hooks.sites)
         notes, is_cut = tuple(self._notes()), self.hooks.sample.is_partial
         return WatchedRun(tuple(findings), shadow.accesses, tuple(allowed), notes, lines=lines, is_cut=is_cut)
@@ -226,10 +226,6 @@ def _written_bytes(span: TensorSpan, extents: MemoryExtents) -> np.ndarray:
     memory = extents.memories[span.memory]
     mask = extents.shadow.written_cells(span.memory, math.prod(memory.shape) * memory.width)
     return np.repeat(mask, (span.end - span.start) // max(mask.size, 1))
-
-
-def _as_warning(finding: Finding) -> Finding:
-    return replace(finding, severity="warning", message=f"{finding.message}; no result depends on it")
 
 
 def _strides_text(span: TensorSpan) -> str:

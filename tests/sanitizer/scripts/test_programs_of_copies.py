@@ -396,3 +396,80 @@ def test_a_large_array_of_the_host_needs_cells_only_where_it_looks_unset(tmp_pat
     assert all("reads host[1048572], which nobody wrote before" in each.message for each in found.errors)  # of bytes
     assert capfd.readouterr().out == "1 1\n"
     assert found.is_verified == (not kinds)
+
+
+PINNED = """\
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <cuda_runtime.h>
+__global__ void add(int *x) { x[blockIdx.x * blockDim.x + threadIdx.x] += 1; }
+int main() {
+    const int n = 1 << 18;
+    int *to, *from, *x[5], wrong = 0;
+    cudaStream_t stream;
+    cudaStreamCreate(&stream);
+    cudaMallocHost(&to, n * 4), cudaMallocHost(&from, n * 4);
+    memset(to, 7, n * 2);
+    for (int i = n / 2; i < n; ++i) to[i] = i;
+    for (auto &each : x) {
+        cudaMalloc(&each, n * 4);
+        cudaMemcpyAsync(each, to, n * 4, cudaMemcpyHostToDevice, stream);
+    }
+    add<<<n / 256, 256, 0, stream>>>(x[0]);
+    cudaMemcpyAsync(from, x[0], n * 4, cudaMemcpyDeviceToHost, stream);
+    WAIT
+    for (int i = n / 2; i < n; ++i) wrong += from[i] != i + 1;
+    printf("%d\\n", wrong);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("wait", "kinds"),
+    [("cudaStreamSynchronize(stream);", []), ("", ["race"]), ("wrong += to[n / 2] = 0;", ["race", "race"])],
+)
+def test_pinned_memory_that_is_copied_as_a_whole_takes_few_cells(tmp_path, monkeypatch, wait, kinds):
+    monkeypatch.setattr("noyau.sanitizer.c.run.MEMORY_MIB", 80)  # with a cell for each number it is 120 and more
+    found = checked(tmp_path, PINNED.replace("WAIT", wait))
+    assert ([each.kind for each in found.errors], found.is_verified) == (kinds, not kinds)
+
+
+FILLED = """\
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+int main() {
+    const int n = 1 << 18;
+    int *host = (int *)malloc(n * 4), sum = 0;
+    memset(host, VALUE, MANY * 4);
+    for (int i = 0; i < n; ++i) sum += host[i];
+    printf("%d\\n", sum != 1);
+}
+"""
+
+
+@pytest.mark.parametrize(("many", "kinds"), [("n", []), ("(n - 1)", ["uninitialised"])])
+@pytest.mark.parametrize("value", ["0", "1", "203"])
+def test_what_a_fill_leaves_out_is_unset(tmp_path, value, many, kinds):
+    found = checked(tmp_path, FILLED.replace("VALUE", value).replace("MANY", many))
+    assert [each.kind for each in found.errors] == ([] if value == "203" else kinds)
+
+
+BYTES = """\
+#include <cstdio>
+#include <cstdlib>
+int main() {
+    const int n = 1 << 25;
+    unsigned char *host = (unsigned char *)malloc(n);
+    int sum = 0;
+    for (int i = 0; i < n; i += 512) host[i] = host[i + 1] = host[i + 2] = host[i + 3] = i % 1024 ? 203 : 7;
+    for (int i = 0; i < n; i += 512) sum += host[i] + *(int *)(host + i);
+    printf("%d\\n", sum != 1);
+}
+"""
+
+
+def test_a_large_array_of_bytes_that_look_unset_takes_no_cell_for_each(tmp_path, monkeypatch):
+    monkeypatch.setattr("noyau.sanitizer.c.run.MEMORY_MIB", 100)  # with cells it is 2048
+    assert checked(tmp_path, BYTES).is_verified

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from noyau.errors import FindingKind
 from noyau.sanitizer.scripts.programs import check_program
 
 RIGHT = r"""
@@ -247,10 +250,10 @@ int main() {
 """
 
 
-def checked(tmp_path, text):
+def checked(tmp_path, text, time_s=120.0):
     path = tmp_path / "prog.cu"
     path.write_text(text, encoding="utf-8")
-    return check_program(path)
+    return check_program(path, time_s=time_s)
 
 
 def test_blocks_that_wait_for_one_another_are_right(tmp_path, capfd):
@@ -376,3 +379,70 @@ def test_locks_and_flags_order_threads_where_there_are_fences(tmp_path):
     assert {(each.kernel, each.kind.value) for each in check_program(path).errors} == {
         ("locked", "race"), ("flagged", "race"),
     }  # fmt: skip
+
+
+UNSET = """\
+#include <cstdio>
+#include <cuda_runtime.h>
+__global__ void sums(const int *x, int *y) {
+    __shared__ int sums[32];
+    extern __shared__ int more[];
+    const int i = threadIdx.x, lane = i % 32, warp = i / 32;
+    if (lane == 31) sums[warp] = more[warp] = x[i];
+    __syncthreads();
+    if (warp == 0) sums[lane] += 1, more[lane] = 2 * more[lane]; /* of two warps: what the other lanes sum is dropped */
+    __syncthreads();
+    LINE
+    y[i] = x[i] + sums[warp] + more[warp];
+}
+int main() {
+    int *x, *y, h[64];
+    cudaMalloc(&x, 256), cudaMalloc(&y, 256);
+    cudaMemset(x, 0, 256);
+    for (int k = 0; k < 2; ++k) sums<<<1, 64, 128>>>(x, y);
+    cudaMemcpy(h, y, 256, cudaMemcpyDeviceToHost);
+    return h[0] == 99;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "severity"),
+    [
+        ("", "warning"),
+        ("if (sums[lane] > 5) y[i] = 0;", "error"),  # a branch
+        ("if (x[i] == 3) y[i] = 0; else y[i] = x[sums[lane] & 31];", "error"),  # an address
+        ('y[i] = 0; if (warp && lane == 7) printf("%d", more[lane]);', "error"),
+        ("if (!i) y[i] = sums[lane + 20];", "warning"),  # another value comes there
+    ],
+)
+def test_unset_shared_memory_is_an_error_where_something_depends_on_it(tmp_path, line, severity):
+    found = checked(tmp_path, UNSET.replace("LINE", line))
+    severities = {each.severity for each in found.findings if each.kind is FindingKind.UNINITIALISED}
+    assert severity in severities and ("error" in severities) == (severity == "error")
+
+
+WAITS = """\
+#include <cstdio>
+#include <cuda_runtime.h>
+__global__ void wait(long long *out, long long ticks) {
+    const long long start = clock64();
+    long long now = start;
+    while (now - start < ticks) now = clock64();
+    const int before = (int)clock();
+    while (clock() - before < (int)ticks) {}
+    *out = now - start;
+}
+int main() {
+    long long *out, past;
+    cudaMalloc(&out, 8);
+    for (int k = 0; k < 20; ++k) wait<<<1, 1>>>(out, 1 << 30);
+    cudaMemcpy(&past, out, 8, cudaMemcpyDeviceToHost);
+    printf("%d\\n", past >= 1 << 30);
+}
+"""
+
+
+def test_a_kernel_that_waits_by_its_clock_ends(tmp_path, capfd):
+    found = checked(tmp_path, WAITS, time_s=10.0)
+    assert (found.findings, found.fault, capfd.readouterr().out) == ((), "", "1\n")

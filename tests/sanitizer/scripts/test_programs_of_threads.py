@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from noyau.sanitizer.scripts.programs import check_program
 
 ONCE = """\
@@ -395,3 +397,58 @@ def test_more_sets_of_locks_than_have_numbers_leave_a_run_unverified(tmp_path):
     found = checked(tmp_path, PAIRS)
     assert (found.findings, found.is_verified) == ((), False)
     assert "more than 65535 sets of locks" in str(found)
+
+
+READERS = """\
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+pthread_rwlock_t shared = PTHREAD_RWLOCK_INITIALIZER;
+pthread_barrier_t both;
+int *cells;
+static void *work(void *given) {
+    pthread_rwlock_rdlock(&shared);
+    pthread_barrier_wait(&both); /* two readers at a time */
+    *(int *)given = cells[0];
+    LINE
+    pthread_rwlock_unlock(&shared);
+    pthread_rwlock_wrlock(&shared);
+    cells[0] += 1;
+    pthread_rwlock_unlock(&shared);
+    return 0;
+}
+static void *hand_over(void *given) {
+    sem_t *ready = sem_open("/ready", 0);
+    cells[2] = 5;
+    sem_post(ready);
+    AFTER
+    sem_close(ready);
+    return given;
+}
+int main(void) {
+    pthread_t a, b;
+    cells = new int[4]();
+    int seen[2];
+    sem_t *ready = sem_open("/ready", O_CREAT | O_EXCL, 0600, 0u);
+    if (sem_open("/ready", O_CREAT | O_EXCL, 0600, 0u) != SEM_FAILED || sem_open("/other", 0) != SEM_FAILED) return 1;
+    pthread_barrier_init(&both, 0, 2);
+    pthread_create(&a, 0, work, seen), pthread_create(&b, 0, work, seen + 1);
+    pthread_join(a, 0), pthread_join(b, 0);
+    pthread_create(&a, 0, hand_over, 0);
+    sem_wait(ready);
+    cells[2] += 1;
+    pthread_join(a, 0);
+    printf("%d %d\\n", cells[0], cells[2]);
+    return sem_unlink("/ready") || !sem_unlink("/ready");
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "after", "kinds"),
+    [("", "", []), ("cells[1] += 1;", "", ["race"]), ("", "cells[2] += 0;", ["race"])],
+)
+def test_readers_share_a_lock_and_semaphores_of_a_name_are_one(tmp_path, line, after, kinds):
+    found = checked(tmp_path, READERS.replace("LINE", line).replace("AFTER", after))
+    assert (sorted({each.kind for each in found.findings}), found.fault) == (kinds, "")
