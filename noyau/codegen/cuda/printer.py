@@ -290,6 +290,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
     def vector(self, loop: ir.Loop) -> Iterator[str]:
         """A loop over the cells of vectors, which are loaded before it and stored after it."""
         texts, names, after = self.expressions, self.names, list[str]()
+        texts.extents[loop.var] = loop.extent
         stored = {name: s for s in loop.body if isinstance(s, ir.Store) for name in s.buffers}
         if (whole := self.keep_vector(loop)) is not None:
             yield whole
@@ -309,11 +310,20 @@ class CudaPrinter(ThreadStatements, CPrinter):
                     after += self.store_vector(replace(stored[name], index=index), vector, kind)
                 else:
                     yield f"const noyau_vector{kind} {vector} = {self.vector_at(name, index, kind)};"
+            each_cell = f"for (int {cell} = 0; {cell} < {loop.extent}; ++{cell})"
+            for name, store in stored.items():  # sums in shared memory, or each load would wait for the store before it
+                memory, own = texts.memory[name], store.merge and any(loop.var in dim.names for dim in store.index)
+                if own and not store.is_atomic and getattr(memory, "space", None) is ir.Space.BLOCK:
+                    place = texts.cell(name, store.index)
+                    vector = names.fresh(f"{names.value(name)}_cells")
+                    vectors[name, tuple(dim.replace({loop.var: 0}) for dim in store.index)] = vector
+                    yield f"noyau_vector<{TYPES[memory.dtype]}, {loop.extent}> {vector};"
+                    yield from ["#pragma unroll", f"{each_cell} {vector}.at[{cell}] = {place};"]
+                    after += ["#pragma unroll", f"{each_cell} {place} = {vector}.at[{cell}];"]
             texts.vectors, texts.vector = vectors, loop.var
             body = list(self.inner(loop.body))
             texts.vectors, texts.vector = {}, ""
-            yield "#pragma unroll"
-            yield f"for (int {cell} = 0; {cell} < {loop.extent}; ++{cell}) {{"
+            yield from ["#pragma unroll", f"{each_cell} {{"]
             yield from body
             yield "}"
             yield from after

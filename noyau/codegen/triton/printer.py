@@ -16,7 +16,7 @@ from noyau.codegen.triton.expressions import TextFunctions, merge_function, row_
 from noyau.codegen.triton.launch import TritonPrinter
 from noyau.codegen.triton.memory import Even, is_led, led_row, tiles_covered
 from noyau.codegen.triton.tables import INFIX, RESERVED, TORCH, SizeText, TritonNames, constant_in, own_function
-from noyau.compiler.schedules.gpu.rows import IN_A_ROW, OUTER, strides_in
+from noyau.compiler.schedules.gpu.rows import IN_A_ROW, OUTER, RUN, strides_in
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimOp, product
@@ -212,7 +212,7 @@ class HostFunction(SizeText):
         sizes = [f"{size} // step_of({size})" if size in printer.step_sizes() else size for size in printer.sizes()]
         steps = [f"step_of({size})" for size in printer.step_sizes()]
         arguments = ", ".join([*printer.buffers(), *sizes, *steps, "INDEX", *printer.flags()])
-        in_a_row = {IN_A_ROW, OUTER}.intersection(printer.tiles) == {IN_A_ROW}
+        in_a_row = {IN_A_ROW, RUN, OUTER}.intersection(printer.tiles) in ({IN_A_ROW}, {RUN})
         in_a_row = in_a_row and all(buffer.dtype.bytes <= 2 for buffer in self.kernel.buffers)
         if is_of_several(printer):
             yield f"warps = {self.warps(printer)}"

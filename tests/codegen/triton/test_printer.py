@@ -76,7 +76,7 @@ def test_a_launch_that_reads_what_another_leaves_waits_for_it_by_itself():
     assert starts == [("0", ""), ("1", '**({"launch_pdl": True} if EARLY else {})')]
 
 
-@pytest.mark.parametrize(("dtype", "count"), [(DType.BF16, 1), (DType.F32, 0)])
+@pytest.mark.parametrize(("dtype", "count"), [(DType.BF16, 2), (DType.F32, 0)])
 def test_rows_of_halves_that_have_cells_in_common_are_told_of_registers(dtype, count):
     """So that all loads are on the way at once; wider cells need more."""
     text = generate_usual(nn.rope.description, nn.rope.usual([dtype] * 3, [4, 2, 2]), "triton").text
@@ -89,8 +89,23 @@ def test_a_size_that_a_tile_of_rows_in_a_row_covers_is_a_number_to_triton():
     text = generate_usual(nn.rope.description, nn.rope.usual([DType.BF16] * 3, [4, 2, 2]), "triton").text
     lines = [line.strip() for line in text.splitlines() if line.strip().startswith("k = ") and "INDEX" in line]
     usual = "tl.cast(k, INDEX) * k_STEP"
-    assert lines == [f"k = COLUMNS if COLUMNS_EVEN else {usual}", f"k = {usual}"]
+    assert lines == [f"k = {usual}", f"k = COLUMNS if COLUMNS_EVEN else {usual}", f"k = {usual}"]
     assert "_EVEN else" not in text_of(softmax())
+
+
+@pytest.mark.parametrize("d", [24, 40, 48, 64])
+def test_rows_that_fill_no_tile_are_one_run_of_cells(d):
+    """Those of a power of two of cells, or that begin at no multiple of 16 bytes, are tiles of rows."""
+    from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
+
+    made = generate_usual(nn.rope.description, nn.rope.usual([DType.F32] * 3, [4, 2, 2]), "triton")
+    case = "if ((k <= 512) and ((((k * 2) % 4) == 0) and ((k % 4) == 0))) and (not ((16384 % max(1, k)) == 0)):"
+    assert case in made.text
+    noise = np.random.default_rng(d)
+    x, cos, sin = (noise.standard_normal(shape, np.float32) for shape in ((2, 3, 5, d), (5, d), (5, d)))
+    (got,) = DeviceKernel(made.text, *made.program.kernels).call_guarded(x, cos, sin)
+    turned = np.concatenate([-x[..., d // 2 :], x[..., : d // 2]], -1)
+    np.testing.assert_allclose(got, x * cos + turned * sin, rtol=1e-5, atol=1e-6)
 
 
 def test_the_end_of_a_tile_behind_rows_that_lie_apart_fits_into_32_bits():

@@ -23,9 +23,9 @@ from noyau.text import free_name
 
 WARP, BLOCK = 32, 256  # threads
 RESIDENT = 4  # blocks of clusters on a multiprocessor: while one waits for its cluster, others compute
-SUMMING = 6  # the same of blocks that keep sums of columns, of 128 threads
-AT_ONCE = 720  # of these on an H100 or an H200, which has room for them
-MANY = 512  # rows: of fewer the clusters have too little to do
+SUMMING = 5  # the same of blocks that keep sums of columns, of 128 threads
+AT_ONCE = 600  # of these on an H100 or an H200, which has room for them
+MANY = 128  # rows: of fewer the clusters have too little to do
 SHARED = 40 << 10  # bytes of what a block shares, for its sums
 SERIAL, SLOT = ir.Axis.SERIAL, Dim.of("#slot")
 RANK = Dim.of("#rank")  # of a block in its cluster
@@ -165,12 +165,13 @@ class KeptRow(RowSchedule):
         cells = sum(self.buffers[name].dtype.bytes for name, _ in self.kept) * self.width
         self.rounds = max(1, share.bytes // cells) if self.kept else 0
 
-    def read_again(self) -> list[Place]:
-        """Find the inputs that several passes over a row read, its own cells in each row, at no looked-up index."""
+    def read_again(self, *, of_row: bool = True) -> list[Place]:
+        """Find the inputs that several passes over a row read, its own cells in each row or the same in all, at no
+        looked-up index."""
         named = {s.name for s in self.row if isinstance(s, ir.Let)}
         counts = Counter(place for one in passes_of(self.row) for place in set(self.places(*one)))
         again = sorted((place for place, count in counts.items() if count > 1), key=str)
-        inputs = [place for place in again if self.buffers[place[0]].role is ir.Role.INPUT and self.is_of_row(place)]
+        inputs = [one for one in again if self.buffers[one[0]].role is ir.Role.INPUT and self.is_of_row(one) is of_row]
         return [place for place in inputs if not any(dim.names & named for dim in place[1])]
 
     def is_of_row(self, place: Place) -> bool:
@@ -185,7 +186,7 @@ class KeptRow(RowSchedule):
 
     def launch(self, when: ir.Expr | None) -> ir.Launch:
         piece = self.piece() if self.share.blocks == 1 else ()
-        row = (*self.memory(), *piece, *self.in_blocks(self.copies()), *self.block(self.row))
+        row = (*self.memory(self.kept), *piece, *self.in_blocks(self.copies(self.kept)), *self.block(self.row))
         return self.on_grid(row, when, is_narrow=True)
 
     @property
@@ -223,13 +224,13 @@ class KeptRow(RowSchedule):
 
     # What is kept.
 
-    def memory(self) -> Statements:
-        """Registers of each thread for its vectors, and for a cell at the ends."""
+    def memory(self, kept: Sequence[Place]) -> Statements:
+        """Registers of each thread for its vectors of some arrays, and for a cell at the ends."""
         around = () if self.share.blocks == 1 else (Dim.of(self.share.blocks),)
         lanes = (*around, Dim.of(self.share.threads))
         return tuple(
             ir.Alloc(f"{name}.{what}", self.buffers[name].dtype, (*lanes, Dim.of(many), Dim.of(cells)), ir.Space.LANE)
-            for name, _ in self.kept
+            for name, _ in kept
             for what, many, cells in (("kept", self.rounds, self.width), ("end", 1, 1))
         )
 
@@ -239,10 +240,10 @@ class KeptRow(RowSchedule):
         lane = Dim.of(f"#lane_{tag}")
         return (*around, lane, Dim.of(f"{variable}_round"), Dim.of(f"{variable}_cell")), (*around, lane, ZERO, ZERO)
 
-    def copies(self) -> Statements:
-        """Load each kept array from memory."""
+    def copies(self, kept: Sequence[Place]) -> Statements:
+        """Load some of the kept arrays from memory."""
         copies = list[ir.Statement]()
-        for name, (*outer, last) in self.kept:
+        for name, (*outer, last) in kept:
             variable, tag = f"#copy_{name}", f"copy_{name}"
             load = ir.Load(name, (*outer, last + Dim.of(variable)), self.buffers[name].dtype.compute)
             in_vector, at_end = self.in_lane(tag, variable)
@@ -269,7 +270,21 @@ class KeptRow(RowSchedule):
         first, each, last = steps.of_vector or ((), steps.of_cell, ())
         each = self.from_chip(variable, each, "kept", in_vector)
         kept = Steps(self.from_chip(variable, steps.of_cell, "end", at_end), (first, each, last))
-        return self.walk(variable, kept, tag, [place for place in places if place not in self.kept])
+        others = [one for one in places if one not in self.kept or one in self.following(variable)]
+        return self.walk(variable, kept, tag, others)
+
+    def following(self, variable: str) -> Sequence[Place]:
+        """The kept arrays of which a pass loads the next row."""
+        return ()
+
+    def ahead(self, variable: str, what: str, index: Shape, at: Dim, around: ir.Loop | None = None) -> Statements:
+        """Loads of cells of the next row, behind the last use of those of this one; `around`: of a vector, its loop."""
+        following, loads = Dim.of("#next"), list[ir.Statement]()
+        for name, (*outer, last) in self.following(variable):
+            place = tuple(dim.replace({self.rows[0].var: following}) for dim in (*outer, last + at))
+            load = ir.Store((f"{name}.{what}",), index, (ir.Load(name, place, self.buffers[name].dtype.compute),))
+            loads.append(replace(around, body=(load,)) if around else load)
+        return (ir.If(compare("less", following, self.rows[0].extent), tuple(loads)),) if loads else ()
 
     def walk(self, variable: str, steps: Steps, tag: str, places: Sequence[Place]) -> Statements:
         """A pass of the threads over their vectors, and over the cells at the ends. `places` in memory that are not
@@ -287,7 +302,9 @@ class KeptRow(RowSchedule):
         lane, over = Dim.of(f"#lane_{tag}"), f"{variable}_at"
         behind = ir.Index(lane + Dim.of(VECTORS) * self.width)
         at = ir.Let(over, ir.Call("where", (compare("less", lane, Dim.of(UNTIL)), ir.Index(lane), behind), DType.I64))
-        end = primitives.drop_unused((at, *walk.substitute(steps.of_cell, {variable: self.begin + Dim.of(over)})))
+        here = self.begin + Dim.of(over)
+        ahead = self.ahead(variable, "end", self.in_lane(tag, variable)[1], here)
+        end = primitives.drop_unused((at, *walk.substitute(steps.of_cell, {variable: here}), *ahead))
         own_cells = (*whole, ir.If(compare("less", lane, Dim.of(ENDS)), end))
         return (*untils, ir.Loop(str(lane), Dim.of(self.share.threads), ir.Axis.LANES, own_cells))
 
@@ -298,6 +315,7 @@ class KeptRow(RowSchedule):
         count, cell = Dim.of(f"{variable}_round") * self.share.threads + Dim.of(f"#lane_{tag}"), f"{variable}_cell"
         at = self.begin + Dim.of(UNTIL) + count * self.width + Dim.of(cell)
         cells = ir.Loop(cell, Dim.of(self.width), ir.Axis.VECTOR, walk.substitute(each, {variable: at}), alone=alone)
+        last += self.ahead(variable, "kept", self.in_lane(tag, variable)[0], at, cells)
         body = (ir.If(compare("less", count, Dim.of(VECTORS)), (*first, cells, *last)),)
         return (ir.Loop(f"{variable}_round", Dim.of(self.rounds), ir.Axis.SERIAL, body),)
 
@@ -314,7 +332,14 @@ class SummedRow(KeptRow):
         row = folds.levels(row_with_sums(kernel, both, self.sums, SLOT + Dim.of(both.cells.var)))
         kernel = with_scratch(kernel, self.of_parts, (parts, both.across.extent))
         super().__init__(kernel, [both.around], row, share)
+        weights = self.read_again(of_row=False) if self.kept else []  # all rows share them
+        bytes_of = {buffer.name: buffer.dtype.bytes for buffer in kernel.buffers}
+        has_room = self.rounds * self.width * sum(bytes_of[name] for name, _ in weights) <= share.bytes // 2
+        self.of_row, self.kept = self.kept, [*self.kept, *(weights if has_room else [])]
+        self.is_ahead = len(self.sums) == 1  # of more, the next row's loads wait for the stores of this one
         self.slots = self.rounds * self.width + 1  # of a thread; the last is for a cell at an end
+        most = max((dtype.bytes for state in self.sums for dtype in state.dtypes), default=vectors.BYTES)
+        self.at_once = max(1, min(self.width, vectors.BYTES // most))  # neighbouring sums of a thread
         self.resident = SUMMING
 
     def fits(self) -> ir.Condition:
@@ -332,9 +357,14 @@ class SummedRow(KeptRow):
 
     def from_chip(self, variable: str, body: Statements, what: str, index: Shape) -> Statements:
         *_, lane, vector, cell = index
-        slot = vector * self.width + cell if what == "kept" else Dim.of(self.slots - 1)
-        at = slot * self.share.threads + lane - Dim.of(variable)
+        at, wide = Dim.of(self.share.threads * self.rounds * self.width) + lane, self.at_once
+        if what == "kept":
+            at = ((vector * self.width + cell) // wide * self.share.threads + lane) * wide + cell % wide
+        at -= Dim.of(variable)
         return walk.substitute(super().from_chip(variable, body, what, index), {str(SLOT): at})
+
+    def following(self, variable: str) -> Sequence[Place]:
+        return self.of_row if self.is_ahead and variable == self.both.cells.var else ()
 
     def block(self, statements: Statements) -> Statements:
         lets = folds.lets_of_folds(statements)
@@ -357,27 +387,45 @@ class SummedRow(KeptRow):
             ends.append(of_parts.store(place, state.load(SLOT + column), merge=False))
         slots = ir.Loop(str(slot), Dim.of(self.slots), SERIAL, tuple(empty))
         first = ir.Loop(str(lane), Dim.of(self.share.threads), ir.Axis.LANES, (slots,))
-        row = (*self.memory(), *self.in_blocks(self.copies()), *self.block(self.row))
+        within, before = ([], self.kept) if self.is_ahead else (self.of_row, self.kept[len(self.of_row) :])
         turns = (around.extent - Dim.of(self.parts.var) + (self.parts.extent - 1)) // self.parts.extent
         count = ir.Let("#rounds", ir.Index(turns))
         at = ir.Let(around.var, ir.Index(Dim.of(self.parts.var) + round_ * self.parts.extent))
-        rounds = count, ir.Loop(str(round_), Dim.of(count.name), SERIAL, (at, *row))
+        following = ir.Let("#next", ir.Index(Dim.of(around.var) + self.parts.extent))
+        row = (*self.memory(within), *self.in_blocks(self.copies(within)), *self.block(self.row))
+        row = primitives.drop_unused((at, following, *row))
+        rounds = count, ir.Loop(str(round_), Dim.of(count.name), SERIAL, row)
         last = self.block((ir.Loop(str(column), extent, SERIAL, tuple(ends)),))
-        body = (*memory, *self.in_blocks((first,)), *rounds, *walk.substitute(last, {around.var: ZERO}))
+        copies = walk.substitute(self.copies(before), {around.var: Dim.of(self.parts.var)})
+        begin = self.in_blocks((first, *copies))
+        body = (*memory, *self.memory(before), *begin, *rounds, *walk.substitute(last, {around.var: ZERO}))
         names = {name for state in self.sums for name in state.names}
         self.rows = [self.parts]
         own_block = primitives.reindex(body, lambda name, at: (RANK, *at) if name in names else at)
         return self.on_grid(own_block, when, is_narrow=True)
 
-    def column_values(self) -> Statements:
-        """The values that follow from the sums of a column, over the states that clusters leave."""
-        part, across = Dim.of("#of_part"), self.both.across
-        place = part * across.extent + Dim.of(across.var)
-        lets = []
+    def merge(self) -> ir.Launch:
+        """The values that follow from the sums of a column, over the states that clusters leave: a warp has a column in
+        each lane and every so many-th state, and the first warp merges those of all."""
+        lane, part, across, warps = Dim.of("#lane"), Dim.of("#of_part"), self.both.across, BLOCK // WARP
+        column, place = Dim.of("#columns") * WARP + lane % WARP, (part * warps + lane // WARP) * across.extent
+        count = ir.Let("#count", ir.Index((self.parts.extent - lane // WARP + (warps - 1)) // warps))
+        memory, own, lets = list[ir.Statement](), list[ir.Statement]([count]), list[ir.Statement]()
         for (name, fold), state in zip(self.both.folds, self.of_parts, strict=True):
-            (value,) = state.load(place)
-            lets.append(ir.Let(name, ir.Fold(fold.monoid, ((str(part), self.parts.extent),), (), value, fold.dtype)))
-        return primitives.drop_unused((*self.both.before, *lets, *self.both.after))
+            memory += (shared := state.beside("of_warp")).memory(BLOCK, ir.Space.BLOCK)
+            ways = (own, state, place + column, count.name), (lets, shared, part * WARP + lane, warps)
+            for done, states, at, most in ways:
+                (value,), loops = states.load(at), ((str(part), Dim.of(most)),)
+                done.append(ir.Let(name, ir.Fold(fold.monoid, loops, (), value, fold.dtype)))
+            own.append(shared.store(lane, (ir.Var(name, fold.dtype),), merge=False))
+        last = walk.substitute((*self.both.before, *lets, *self.both.after), {across.var: column})
+        inside = compare("less", column, across.extent)
+        first = ir.Call("logical_and", (compare("less", lane, Dim.of(WARP)), inside), DType.BOOL)
+        passes = ir.If(inside, tuple(own)), ir.If(first, last)
+        lanes = (ir.Loop(str(lane), Dim.of(BLOCK), ir.Axis.LANES, (one,)) for one in passes)
+        body = folds.expand_folds((*memory, *lanes), 1, wide=False)
+        columns = ir.Loop("#columns", (across.extent + (WARP - 1)) // WARP, ir.Axis.THREADS, body)
+        return ir.Launch((columns,), threads=BLOCK)
 
 
 def sums_rows(kernel: ir.Kernel, sizes: Mapping[str, int]) -> bool:

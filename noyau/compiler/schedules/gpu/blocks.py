@@ -79,8 +79,7 @@ class BlockSchedule:
         left: ir.Condition = True
         rows = [row for share in SUMMED if (row := SummedRow(kernel, both, share)).fits() is not False]
         for row in rows:
-            merge = in_lanes(across.var, across.extent, BLOCK, expand_folds(row.column_values(), 1, wide=False))
-            launches += primitives.where(ir.all_of((left, row.fits())), (row.launch(None), merge))
+            launches += primitives.where(ir.all_of((left, row.fits())), (row.launch(None), row.merge()))
             left = ir.all_of((left, ir.opposite(row.fits())))
         if rows:
             others = with_scratch(others, rows[0].of_parts, (rows[0].parts.extent, across.extent))

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from noyau.compiler.schedules.cpu.folds import State, are_alike, are_apart, expand_folds, fuse, levels, state_of
 from noyau.compiler.schedules.gpu import tiles
 from noyau.compiler.schedules.gpu.online_folds import GROUP, TILE, Pair, of_tile, online, pairs_in, results
-from noyau.compiler.schedules.primitives import Statements, chain, compare, drop_unused, is_costly, variables_of
+from noyau.compiler.schedules.primitives import Statements, as_one, chain, compare, drop_unused, is_costly, variables_of
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim, DimOp, product
+from noyau.ir.dims import Dim, DimOp, maximum, product
 from noyau.ir.walk import all_dims, every_statement, fold_of, folds_in, is_fold, loads_of, substitute
 
 LINE = 16  # bytes that a thread moves at once
@@ -71,6 +71,7 @@ SIDE = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024)  # with folds
 HARD = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024, warp_factor=2)
 PIECES = ir.Tile("ROWS", ir.TilePolicy.SHARING, 512, warp_factor=4)  # without folds
 IN_A_ROW = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024, warp_factor=4)  # the same for two loops as one that share cells
+RUN = ir.Tile("CELLS", ir.TilePolicy.FIXED, 512, 2)  # the same for the cells of all rows, whose lengths fill no tile
 OUTER = ir.Tile("OUTER", ir.TilePolicy.COVERING, 2)  # rounds of the loop around rows without folds that share cells
 LONG = ir.Tile("BLOCK", ir.TilePolicy.GROWING, 16384, 512, 4)  # so many warps that few rows are in flight
 # For rows that hold their last tile: as many cells as fit the registers.
@@ -102,6 +103,9 @@ def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kerne
     fits = tiles.in_one_tile(inner) and tiles.all_at_most(extents, most)
     if in_common:
         choices.add(ir.all_of((fits, lead.is_idle)), lambda: [_two_around(loops, store_last(inner))])
+    if tile is IN_A_ROW and len(pieces := store_last(inner)) == 1 and isinstance(cells := pieces[0], ir.Loop):
+        is_power = compare("equal", Dim.of(KEPT) % maximum(1, cells.extent), tiles.ZERO)
+        choices.add(ir.all_of((fits, lead.is_idle, ir.opposite(is_power))), lambda: [_in_one_run(loops, cells)])
 
     def side() -> Statements:
         row = replace(loops[-1], body=(*lead.lets, *whole(inner if folds_in(inner) else store_last(inner), lead)))
@@ -212,6 +216,12 @@ def _in_a_row(loops: Sequence[ir.Loop], inner: Statements) -> tuple[list[ir.Loop
     atoms = [atom for dim in all_dims(both) for atoms, _ in dim.terms for atom in atoms]
     split = any(isinstance(atom, DimOp) and atom.kind == "floordiv" for atom in atoms)
     return None if split else ([*around, replace(other, extent=one.extent * count)], both)
+
+
+def _in_one_run(loops: Sequence[ir.Loop], cells: ir.Loop) -> Statements:
+    """Rows without folds as one run of cells: a tile that covers a row has cells that do nothing."""
+    (run,), body = as_one([loops[-1], cells], cells.body)
+    return tiles.on_grid(loops[:-1], (tiles.cut(replace(run, body=body), RUN, ir.Axis.THREADS),))
 
 
 FEW = ir.Tile("ROWS", ir.TilePolicy.FIXED, 32)

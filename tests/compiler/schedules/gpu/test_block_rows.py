@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -139,11 +140,38 @@ def test_rows_and_the_sums_of_their_columns_are_right(name, rows, n):
             assert judge.wrong(output, got) is None
 
 
+def loads_in(launch, name):
+    """Whether whole vectors of an array are loaded before the rows of a text, and within them."""
+    before, _, rows = launch.partition("for (int64_t round = 0;")
+    return [f"_load<float, 4>(&{name}[" in text for text in (before, rows)]
+
+
 @pytest.mark.usefixtures("_small")
-def test_a_cluster_reads_each_row_once_for_both():
-    first = cuda_printer.together([norm_kernel("layer_norm")]).split('extern "C"')[1]
-    assert [first.count(f"_load<float, 4>(&{name}[") for name in ("grad_out", "x", "weight")] == [1, 1, 2]
+@pytest.mark.parametrize(("name", "of_row"), [("layer_norm", [False, True]), ("rms_norm", [True, True])])
+def test_a_cluster_reads_each_row_once_for_both_and_weights_once_for_all(name, of_row):
+    """The sums of one column leave registers for the next row to be loaded while this one is written."""
+    first = cuda_printer.together([norm_kernel(name)]).split('extern "C"')[1]
+    assert [loads_in(first, each) for each in ("grad_out", "x", "weight")] == [of_row, of_row, [True, False]]
+    assert ("< batch_0) {" in first) is (name == "rms_norm")
     assert first.count("noyau_merge_blocks<2>(") == 1  # of three sums
+
+
+@pytest.mark.usefixtures("_small")
+def test_sums_of_columns_are_loaded_and_stored_as_vectors():
+    first = cuda_printer.together([norm_kernel("layer_norm")]).split('extern "C"')[1]
+    names = re.findall(r"__shared__ float (\w+_of_thread)\[", first)
+    assert len(names) == 2
+    for name in names:
+        assert f"noyau_vector<float, 4> {name}_cells;" in first
+        assert f"{name}_cells.at[cell] = {name}[" in first
+        assert f"{name}_cells.at[cell] +=" in first
+
+
+@pytest.mark.usefixtures("_small")
+def test_all_warps_of_a_block_merge_what_clusters_leave():
+    merge = norm_kernel("layer_norm").launches[1]
+    shared = [s for s in every_statement(merge.body) if isinstance(s, Alloc) and s.space is Space.BLOCK]
+    assert [s.shape[-1].constant for s in shared] == [block_rows.BLOCK] * 2
 
 
 @pytest.mark.usefixtures("_small")
