@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from noyau.errors import InputError, OutputError, output_errors
@@ -146,6 +147,13 @@ def progress(say: Callable[[str], None] | None = None, *, quiet: bool = False) -
             shown.update(task, description=plain(step)[: max(console.width - 30, 20)])
 
         yield tell
+
+
+def progress_lines(*, quiet: bool = False) -> Callable[[str], object]:
+    """A function that reports each step in a line of its own on stderr, with the elapsed time: beside a program that
+    prints too. It does nothing if stderr is no terminal, or if `quiet`."""
+    begin, is_shown = monotonic(), not quiet and sys.stderr is not None and sys.stderr.isatty()
+    return lambda step: is_shown and sys.stderr.write(f"noyau: {monotonic() - begin:.0f} s: {plain(step)}\n")
 
 
 def plain(text: str) -> str:

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from time import monotonic
 from types import FrameType
 
 INTERRUPTED = "it was interrupted"
 GRACE_S = 5.0
+REPORT_S = 10.0
 _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGINT") if hasattr(signal, name))
 
 
@@ -54,17 +56,21 @@ def defer_signals() -> Iterator[None]:
         before[number](number, None)
 
 
-def wait_or_end(process: subprocess.Popen[bytes], time_s: float, number: int = signal.SIGTERM) -> str:
+def wait_or_end(
+    process: subprocess.Popen[bytes], time_s: float, number: int = signal.SIGTERM, report: Callable[[], object] = bool
+) -> str:
     """Wait for a process, and end it after its time, or if a signal ends this one: return the reason as text.
 
-    It first receives signal `number`, and has GRACE_S to write its results."""
+    It first receives signal `number`, and has GRACE_S to write its results. `report` is called each REPORT_S."""
+    reason, end = f"it did not end within {time_s:g} s", monotonic() + time_s
     try:
-        process.wait(time_s)
-        return ""
+        while (left := end - monotonic()) > 0:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(min(left, REPORT_S))
+                return ""
+            report()
     except (KeyboardInterrupt, Termination):
         reason = INTERRUPTED
-    except subprocess.TimeoutExpired:
-        reason = f"it did not end within {time_s:g} s"
     process.send_signal(number)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(GRACE_S)

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from noyau.workers import signals
 from noyau.workers.signals import Termination, defer_signals, raise_on_signals, time_limit, wait_or_end
 
 
@@ -92,6 +93,20 @@ def test_a_process_that_is_cut_off_tells_what_it_knows(interrupts, time_s, reaso
             threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
         assert wait_or_end(process, time_s) == reason
         assert process.stdout.read() == b"told\n"
+
+
+def test_a_wait_reports_each_time_that_it_goes_on(monkeypatch):
+    monkeypatch.setattr(signals, "REPORT_S", 0.02)
+    reports = []
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+
+        def report():
+            reports.append(process.poll())
+            if len(reports) == 2:
+                process.communicate(b"\n")
+
+        assert wait_or_end(process, 60.0, report=report) == ""
+    assert reports == [None, None]
 
 
 def test_a_process_that_ends_by_itself_has_no_reason():

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from noyau.errors import InputError, NoyauError
 from noyau.jobs import command_line
 from noyau.jobs.check.submissions import command as submissions
-from noyau.jobs.command_line import Command, declare_inputs, progress, size_of_each, sizes_of
+from noyau.jobs.command_line import Command, declare_inputs, progress, progress_lines, size_of_each, sizes_of
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op
@@ -392,7 +392,8 @@ def check_cell(shell: Any, line: str, cell: str) -> ScriptCheck:
 
 
 def _script_check(arguments: argparse.Namespace, path: Path, launch: Any) -> ScriptCheck:
-    options = {"maps": _wants_maps(arguments), **({"time_s": arguments.time} if arguments.time else {})}
+    options: dict[str, Any] = {"time_s": arguments.time} if arguments.time else {}
+    options |= {"maps": _wants_maps(arguments), "say": progress_lines(quiet=arguments.quiet)}
     if not is_program(arguments.target):
         from noyau.jobs.check.script_run import check_script
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -116,46 +116,56 @@ def _interprets(session: ScriptSession) -> bool:
 
 
 def check_script(
-    path: Path, arguments: Sequence[str] = (), launch: Any = None, time_s: float = TIME_S, *, maps: bool = False
+    path: Path,
+    arguments: Sequence[str] = (),
+    launch: Any = None,
+    time_s: float = TIME_S,
+    *,
+    maps: bool = False,
+    say: Callable[[str], object] = str,
 ) -> ScriptCheck:
     """Run a script with its arguments, or the cells of a notebook in order: its output is printed, and each call of a
     parallel function of Numba, and each launch of a kernel of Numba-CUDA or Triton, is watched on its own arguments. No
     GPU is needed. `launch`: (grid, block) for every launch, in place of the script's own; `time_s`: the time limit;
-    `maps`: draw who writes what in a small launch of each kernel. A bad end (an exception, a crash) is the `fault` of
-    the record, the end by the time limit is its `unseen`; earlier findings are kept. InputError if there is no such
-    file, or it is no notebook."""
+    `maps`: draw who writes what in a small launch of each kernel; `say`: receives what was seen, each ten seconds.
+    A bad end (an exception, a crash) is the `fault` of the record, the end by the time limit is its `unseen`; earlier
+    findings are kept. InputError if there is no such file, or it is no notebook."""
     require_file(path, "give SCRIPT.py, BOOK.ipynb or FILE.py::OP")
     if path.suffix == NOTEBOOK:
         remember_cells(cells_of(path), path.name)
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         record = Path(folder) / "record.json"
         wish = {"path": str(path), "arguments": list(arguments), "launch": launch, "record": str(record), "maps": maps}
-        cut, end = _end_reason(json.dumps(wish), time_s)
-        check = ScriptCheck(path.name, ())
-        if record.exists():
-            check = _read(record, check)
+        state = partial(_read, record, ScriptCheck(path.name, ()))
+        text = f"{path.name} runs, kernels seen: "
+        cut, end = _end_reason(json.dumps(wish), time_s, lambda: say(f"{text}{len(state().kernels)}"))
+        check = state()
     place = re.search(r" \((?:.*, )?line \d+\)$", check.fault) if cut else None
     fault = f"{cut}{place[0] if place else ''}" or check.fault or end
     if cut not in ("", INTERRUPTED):
         check, fault = replace(check, unseen=f"{fault}, which is its limit; give it longer with --time"), ""
-    if not (check.kernels or check.unseen or fault) and (ops := _ops_of(path)):
-        reason = f"a run checks no op, and nothing else was launched: call noyau.check({ops[0]}) where it is defined"
-        check = replace(check, unseen=reason)
+    if not (check.kernels or check.unseen or fault):
+        check = replace(check, unseen=_unseen_calls(path))
     return replace(check, fault=fault, advice=(*check.advice, *lint_script(path)))
 
 
-def _ops_of(path: Path) -> list[str]:
-    """The names of the ops that a script or a notebook defines."""
+def _unseen_calls(path: Path) -> str:
+    """Why nothing was seen of a script or a notebook that calls an op or a compiled library; "" if it calls neither."""
     cells = cells_of(path) if path.suffix == NOTEBOOK else ()
     text = "\n".join(each.text for each in cells) if cells else path.read_text("utf-8", "replace")
-    return re.findall(r"^@(?:\w+\.)?op\b.*\n(?:(?:@|[ \t]|\)).*\n)*def (\w+)", text, re.MULTILINE)
+    ops = re.findall(r"^@(?:\w+\.)?op\b.*\n(?:(?:@|[ \t]|\)).*\n)*def (\w+)", text, re.MULTILINE)
+    if ops:
+        return f"a run checks no op, and nothing else was launched: call noyau.check({ops[0]}) where it is defined"
+    if re.search(r"\b(?:CDLL|cdll|dlopen|load_library)\b", text):
+        return 'a compiled library is not watched: call noyau.check("FILE.c::FUNCTION", arguments) with its text'
+    return ""
 
 
-def _end_reason(wish: str, time_s: float) -> tuple[str, str]:
+def _end_reason(wish: str, time_s: float, report: Callable[[], object]) -> tuple[str, str]:
     """Why the process was cut off, and how else it ended; empty texts if it ended well."""
     command = (sys.executable, "-m", "noyau.jobs.check.script_run")
     with subprocess.Popen(command, env={**ONE_THREAD, **os.environ, "NOYAU_SCRIPT": wish}) as process:
-        cut = wait_or_end(process, time_s, signal.SIGINT)
+        cut = wait_or_end(process, time_s, signal.SIGINT, report)
     status = process.returncode
     if status < 0:
         return cut, f"it crashed (signal {-status})"
@@ -250,7 +260,7 @@ def _write(check: ScriptCheck, record: Path) -> None:
 def _read(record: Path, empty: ScriptCheck) -> ScriptCheck:
     """The last check of a record, with the findings of all before it; `empty` if no entry is complete."""
     checks, kernels = [empty], dict[tuple[str, str], SeenKernel]()
-    with record.open("rb") as file, suppress(EOFError, pickle.UnpicklingError):
+    with suppress(FileNotFoundError, EOFError, pickle.UnpicklingError), record.open("rb") as file:
         while True:
             checks.append(pickle.load(file))  # noqa: S301  from a process of our own
     for seen in (each for check in checks for each in check.kernels):

@@ -201,7 +201,7 @@ _UNSEEN = '__attribute__((no_sanitize("thread")))'
 _REFUSED = {
     r"\basm\b\s*(?:volatile)?\s*\(": "PTX",
     r"\btex[123]D\w*\s*[<(]|\bcudaTextureObject_t\b|\btexture\s*<": "textures",
-    r"\bcurand\w*\s*\(": "cuRAND",
+    r"\bcurand[A-Z]\w*\s*\(": "cuRAND's functions of the host",
     r"\bcub::(?!(?:Block|Warp)(?:Reduce|Scan)\b|Sum\b|M(?:ax|in)\b|BLOCK_)": "the rest of cub",
 }
 # Parts of a text for GPUs only: where it is watched, NOYAU_WATCHED is defined, and other text takes their place.

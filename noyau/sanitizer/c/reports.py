@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -227,7 +228,8 @@ def memory_of(name: str, size: int, unit: int, allocation: Site | None, context:
     shape = context.shapes.get(name, (size // (unit or 1),))
     if allocation is not None:
         pointers = {match[1] or match[2] or match[3] for match in _ALLOCATES.finditer(allocation.text)}
-        name = pointers.pop() if len(pointers) == 1 else f"memory of line {allocation.line}"
+        file = "" if allocation.file == context.place else f"{Path(allocation.file).name}, "
+        name = pointers.pop() if len(pointers) == 1 else f"memory of {file}line {allocation.line}"
     is_one = allocation is None and name not in context.shapes and shape == (1,)
     return WatchedMemory(name, shape or (1,), is_one)
 

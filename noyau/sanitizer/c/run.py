@@ -186,6 +186,7 @@ def run_whole(
     *,
     is_shown: bool,
     maps: bool,
+    say: Callable[[str], object] = str,
 ) -> tuple[RunResult, int | None]:
     """Run a whole program in the current folder, with these words as its `argv`, for up to `patience_s` CPU seconds;
     also return its exit status, None if Ctrl-C ended it. `launch`: replaces each of its own; `is_shown`: it reads and
@@ -193,7 +194,8 @@ def run_whole(
     forced, where = launch or LaunchConfig((0, 0, 0), (0, 0, 0)), None if is_shown else subprocess.DEVNULL
     with _prepare_folder(program, _request(program, (), plan, forced, WHOLE, patience_s, maps=maps)) as command:
         with subprocess.Popen([*command, *words], stdin=where, stdout=where, stderr=where) as process:
-            cut = wait_or_end(process, WAITS_TIMES * patience_s)  # it has then written its findings
+            report = partial(say, f"{Path(words[0]).name} runs{'' if is_shown else ' again'}")
+            cut = wait_or_end(process, WAITS_TIMES * patience_s, report=report)  # it has then written its findings
         status = None if cut else process.returncode
         result = Path(command[2])
         if not result.is_file():

@@ -4,7 +4,7 @@ the launches that it made, by the grid and the block that each had."""
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +47,7 @@ def check_program(
     *,
     flags: str = "",
     maps: bool = False,
+    say: Callable[[str], object] = str,
 ) -> ScriptCheck:
     """Build a program unchanged, run it with its arguments in the current folder, and report memory errors of its
     threads: of OpenMP, POSIX and C++, and of CUDA grids, which need no GPU.
@@ -54,9 +55,9 @@ def check_program(
     Its output is printed. A program with threads runs twice, with side effects such as files written twice; the second
     run is silent and distributes the work differently. `launch`: (grid, block) in place of the program's own; `time_s`:
     CPU seconds per run; `flags`: for the compiler, with paths relative to the current folder; source files among them
-    (`part.c`) are built with the program and watched too. A call without a stand-in leaves the program unchecked, and
-    the report names its line. InputError if the file is missing, has no main(), or a quote in `flags` does not end;
-    BuildError if a text does not compile."""
+    (`part.c`) are built with the program and watched too; `say`: receives what runs, each ten seconds. A call without a
+    stand-in leaves the program unchecked, and the report names its line. InputError if the file is missing, has no
+    main(), or a quote in `flags` does not end; BuildError if a text does not compile."""
     text, words_of_flags = _text(path), _flags(flags)
     language = _language(path, words_of_flags)
     try:
@@ -67,14 +68,14 @@ def check_program(
     forced = None if launch is None else LaunchConfig(three(launch[0]), three(launch[1]))
     plans, words, begin = plans_for(whole), [str(path), *arguments], monotonic()
     try:
-        ran, status = run_whole(program, words, plans[0], forced, time_s, is_shown=True, maps=maps)
+        ran, status = run_whole(program, words, plans[0], forced, time_s, is_shown=True, maps=maps, say=say)
     except CheckError as error:
         return ScriptCheck(path.name, (), str(error), advice=_clocks(path, text, language))
     runs = [ran]
     if status is not None and not ran.refusal and plans[-1] != plans[0]:
         patience_s = min(time_s, max(SILENT_S, SILENT_TIMES * (monotonic() - begin)))
         with suppress(CheckError):  # it may lack its input, and so end otherwise
-            again, _ = run_whole(program, words, plans[-1], forced, patience_s, is_shown=False, maps=False)
+            again, _ = run_whole(program, words, plans[-1], forced, patience_s, is_shown=False, maps=False, say=say)
             faults = tuple(each for each in again.faults if each.kind is not FindingKind.CRASH)
             runs.append(replace(again, faults=faults, refusal=""))
     return _check_of(path, text, language, program, runs, _fault_of(ran, status))

@@ -28,6 +28,7 @@ from noyau.workers.signals import defer_signals, kill_group
 ABI = 1  # NOYAU_ABI of codegen/c/noyau.h
 LIBRARY_SUFFIX = ".dll" if sys.platform == "win32" else ".so"
 _NAMES = ("cc", "gcc", "clang")
+_FAULT = re.compile("error|undefined|multiple definition")  # in what a compiler or a linker says
 _REMEDY = "install gcc or clang, or run: pip install 'noyau-kernels[cc]'"
 
 _LINKED = ("-fopenmp", "-pthread")
@@ -324,7 +325,7 @@ def _run(command: Sequence[str], folder: Path, timeout_s: float, verb: str) -> N
 def summary(output: str) -> str:
     """The first three lines with an error (or the first three) as one printable line: texts may be hostile."""
     lines = list(dict.fromkeys(line.strip() for line in output.splitlines() if line.strip()))
-    faults = [line for line in lines if "error" in line or "undefined" in line] or lines or ["it says nothing"]
+    faults = [line for line in lines if _FAULT.search(line)] or lines or ["it says nothing"]
     return "".join(letter if letter.isprintable() else "?" for letter in " | ".join(line[:200] for line in faults[:3]))
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import textwrap
 
 import pytest
@@ -10,6 +11,7 @@ from noyau.errors import InputError
 from noyau.jobs.check.command import is_script, launch_of
 from noyau.jobs.cli import main
 from noyau.sanitizer.scripts.record import ScriptCheck
+from noyau.workers import signals
 
 
 @pytest.mark.parametrize(
@@ -89,6 +91,32 @@ def test_a_notebook_of_ops_alone_says_how_they_are_checked(tmp_path, capsys):
     reason = "a run checks no op, and nothing else was launched: call noyau.check(twice) where it is defined"
     assert f"ops.ipynb: not verified: {reason}" in capsys.readouterr().out
     assert json.loads(record.read_text(encoding="utf-8"))["unseen"] == reason
+
+
+def test_a_script_of_a_compiled_library_says_how_its_text_is_checked(tmp_path, capsys):
+    path = tmp_path / "wrapper.py"
+    path.write_text("import ctypes\nctypes.CDLL(None).abs(-3)\n", encoding="utf-8")
+    assert main(["check", str(path)]) == 3
+    assert 'not verified: a compiled library is not watched: call noyau.check("FILE.c::' in capsys.readouterr().out
+
+
+def test_what_runs_is_said_while_it_runs(tmp_path, capfd, monkeypatch):
+    """In lines of their own, for a script or a program prints too; and only in a terminal."""
+    monkeypatch.setattr(signals, "REPORT_S", 0.1)
+    script, program = tmp_path / "script.py", tmp_path / "prog.c"
+    script.write_text("import time\ntime.sleep(1)\n", encoding="utf-8")
+    program.write_text(
+        "#include <time.h>\nint main(void) { while (clock() < CLOCKS_PER_SEC / 2); }\n", encoding="utf-8"
+    )
+    for path in (script, program):
+        main(["check", str(path)])
+        assert "noyau: " not in capfd.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for path, words in ((script, "script.py runs, kernels seen: 0"), (program, "prog.c runs")):
+        main(["check", str(path)])
+        assert re.search(rf"^noyau: \d+ s: {re.escape(words)}$", capfd.readouterr().err, re.MULTILINE)
+        main(["check", str(path), "--quiet"])
+        assert not capfd.readouterr().err
 
 
 @pytest.mark.parametrize("option", [["--dim", "n=3"], ["--gradient"], ["--tolerance", "1"], ["--sizes", "n=3"]])

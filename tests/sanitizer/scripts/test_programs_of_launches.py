@@ -215,3 +215,56 @@ def test_bytes_that_look_unwritten_are_those_that_no_block_wrote(tmp_path, monke
     kernels = checked(tmp_path, BYTES.replace("LAST", last)).kernels
     assert all("blocks were" in each.unseen for each in kernels)
     assert {one.kind for each in kernels for one in each.findings} == kinds
+
+
+RANDOM = r"""
+#include <cuComplex.h>
+#include <curand_kernel.h>
+#include <nvToolsExt.h>
+#include <cmath>
+__global__ void seed(curandState *states) {
+    curand_init(7, threadIdx.x, 0, &states[threadIdx.x]);
+}
+__global__ void draw(curandState *states, cuFloatComplex *out) {
+    curandState &mine = states[threadIdx.x];
+    cuFloatComplex z = make_cuFloatComplex(curand_uniform(&mine), curand_normal(&mine));
+    out[threadIdx.x] = cuCdivf(cuCmulf(z, make_cuFloatComplex(3, 4)), make_cuFloatComplex(3, 4));
+    curandStatePhilox4_32_10_t other;
+    curand_init(7, threadIdx.x, 9, &other);
+    out[threadIdx.x + 64].x = curand_uniform4(&other).w;
+}
+int main() {
+    nvtxRangePush("draw");
+    curandState *states;
+    cuFloatComplex *out, *host = new cuFloatComplex[128]();
+    cudaMalloc(&states, 64 * sizeof(curandState));
+    cudaMallocManaged(&out, 128 * sizeof(cuFloatComplex));
+    seed<<<1, 64>>>(states);
+    draw<<<1, 64>>>(states, out);
+    cudaDeviceSynchronize();
+    nvtxRangePop();
+    float sum = 0, low = 1, high = 0;
+    for (int i = 0; i < 64; i++) {
+        sum += cuCabsf(out[i]);
+        low = fminf(low, fminf(cuCrealf(out[i]), out[i + 64].x));
+        high = fmaxf(high, fmaxf(cuCrealf(out[i]), out[i + 64].x));
+    }
+    return !(low > 0 && low < .1 && high > .9 && high < 1.0001 && sum > 20 && sum < 150);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "kind", "line"),
+    [
+        ("", "", "", 0),
+        ("= states[threadIdx.x]", "= states[threadIdx.x / 2]", "race", 11),
+        ("&states[threadIdx.x]", "states", "race", 7),
+        ("    seed<<<1, 64>>>(states);\n", "", "uninitialised", 11),
+    ],
+)
+def test_random_numbers_of_a_kernel_have_states_that_are_watched(tmp_path, right, wrong, kind, line):
+    assert right in RANDOM
+    check = checked(tmp_path, RANDOM.replace(right, wrong, 1) if right else RANDOM)
+    found = {(each.kind, int(each.place.rpartition(":")[2])) for each in check.findings}
+    assert (kind, line) in found if kind else (not found and check.ok and check.is_verified), str(check)

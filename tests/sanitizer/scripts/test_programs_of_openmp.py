@@ -205,3 +205,17 @@ def test_threads_that_share_nothing_are_right(tmp_path, capfd):
     )
     assert check.is_verified
     assert str(check) == "prog: no race found in 2 runs, 0 accesses; 1 region of several threads"
+
+
+def test_memory_of_another_file_is_named_by_it(tmp_path, capfd):
+    (tmp_path / "alloc.c").write_text("#include <stdlib.h>\n\nvoid *block(long n) { return calloc(n, 8); }\n", "utf-8")
+    text = """void *block(long n);
+int main() {
+    double *a = (double *)block(9);
+#pragma omp parallel for
+    for (int i = 0; i < 8; i++)
+        a[i] = a[i + 1] + 1;
+}
+"""
+    (race,) = checked(tmp_path, text, flags=str(tmp_path / "alloc.c")).findings
+    assert "memory of alloc.c, line 3[" in race.message

@@ -388,6 +388,8 @@ def test_a_full_disk_is_no_fault_of_the_text(empty_cache, script):
 
 def test_what_a_compiler_says_twice_is_told_once():
     assert c_compiler.summary("a.c: error: no\n  a.c: error: no\n") == "a.c: error: no"
+    twice = "b.o: multiple definition of `x'; a.o: first defined here"
+    assert c_compiler.summary(f"{twice}\ncollect2: error: ld returned 1 exit status").startswith(f"{twice} | collect2")
 
 
 def test_a_compiler_that_vanishes(empty_cache, script):

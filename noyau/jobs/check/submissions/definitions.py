@@ -234,6 +234,7 @@ _ENTRY_OF = {"kernelbench": "ModelNew", "gpu_mode": "custom_kernel"}
 _SEED = re.compile(r"seed|^(default_rng|RandomState|Random|SeedSequence|PRNGKey|key)$", re.IGNORECASE)
 _DRAW = re.compile(r"rand|normal|uniform|bernoulli|poisson|exponential|integers|choice|multinomial")
 _CAPS = (32, 128)  # the largest constants of a pair: its sizes are halved until they fit
+_SMALL_CAPS = (8, 16)  # the same where none is above 32
 _ITEM = re.compile(r"""["']?([A-Za-z_]\w*)["']?\s*:\s*("[^"]*"|'[^']*'|[^,}\s]+)""")
 _OPERATOR = re.compile(r"(\w+?)__([A-Za-z]\w*)")
 # Shapes of the tensors that an operator of torch takes; its schema has the rest.
@@ -266,10 +267,12 @@ def _text(path: Path) -> str:
 def read_model(path: Path) -> Problem:
     """The problem of a KernelBench file: first with all its sizes halved until they are small, or, if the reference
     refuses that, only one of them, then unchanged."""
-    text = _text(path)
-    sizes = {name: value for name, value in _sizes(ast.parse(text)) if value > _CAPS[0]}
-    tolerance, small = Tolerance(1e-2, 1e-2), {name: _halve(value, _CAPS[0]) for name, value in sizes.items()}
-    tried = [small, {name: _halve(value, _CAPS[1]) for name, value in sizes.items()}]
+    text, tolerance = _text(path), Tolerance(1e-2, 1e-2)
+    numbers = dict(_sizes(ast.parse(text)))
+    caps = _CAPS if max(numbers.values(), default=0) > _CAPS[0] else _SMALL_CAPS
+    sizes = {name: value for name, value in numbers.items() if value > caps[0]}
+    small, medium = ({name: _halve(value, cap) for name, value in sizes.items()} for cap in caps)
+    tried = [small, medium]
     spare = [{**sizes, name: value} for name, value in small.items()] if len(sizes) > 1 else []
     trials: list[Trial] = []
     for each in (*tried, *spare):
@@ -288,14 +291,15 @@ def _sizes(tree: ast.Module) -> Iterator[tuple[str, int]]:
     unsized = {each.id for each in uses} - {each.id for each in uses if each not in values}
     for node in tree.body:
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)]) if name in unsized:
-                continue
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int(number))):
-                yield name, number
-            case ast.Assign(
-                targets=[ast.Name(id=name)], value=ast.BinOp(ast.Constant(int(one)), ast.Mult(), ast.Constant(int(two)))
-            ):
-                yield name, one * two
+            case ast.Assign():
+                for name, value in _targets(node):
+                    match value:
+                        case ast.Constant(value=int(number)) if name not in unsized:
+                            yield name, number
+                        case ast.BinOp(ast.Constant(int(one)), ast.Mult(), ast.Constant(int(two))):
+                            yield name, one * two
+                        case _:
+                            continue
             case ast.FunctionDef(name="get_inputs" | "get_init_inputs"):
                 nodes = (each for each in ast.walk(node) if each not in values)
                 numbers = (each.value for each in nodes if isinstance(each, ast.Constant))
@@ -304,13 +308,32 @@ def _sizes(tree: ast.Module) -> Iterator[tuple[str, int]]:
                 continue
 
 
+def _targets(node: ast.Assign) -> list[tuple[str, ast.expr]]:
+    """The names that a statement assigns to, and the value of each; of `a = b = 1` the first name."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name), *_], value=value):
+            return [(name, value)]
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+            pairs = zip(names, values, strict=False)
+            return [(each.id, value) for each, value in pairs if isinstance(each, ast.Name)]
+        case _:
+            return []
+
+
 def replaced_sizes(tree: ast.Module, sizes: Mapping[str, int]) -> ast.Module:
     """The module with other sizes: values assigned to names, and integers of these values where inputs are made."""
     values = _random_values(tree)
     for node in tree.body:
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)]) if name in sizes:
-                node.value = ast.copy_location(ast.Constant(sizes[name]), node.value)
+            case ast.Assign(value=value):
+                new = {
+                    one: ast.copy_location(ast.Constant(sizes[name]), one)
+                    for name, one in _targets(node)
+                    if name in sizes
+                }
+                if isinstance(value, ast.Tuple):
+                    value.elts = [new.get(each, each) for each in value.elts]
+                node.value = new.get(value, value)
             case ast.FunctionDef(name="get_inputs" | "get_init_inputs"):
                 for each in ast.walk(node):
                     if isinstance(each, ast.Constant) and type(each.value) is int and each not in values:

@@ -32,6 +32,18 @@ def test_constants_of_a_model_are_halved_until_they_are_small(tmp_path):
     assert [each.arguments.get("is_spare", False) for each in problem.trials] == [False, False, True, True, True, False]
 
 
+def test_small_sizes_are_halved_too_and_names_are_assigned_together(tmp_path):
+    text = (
+        "height = width = 16\nrows, odd = 12, 2 * 3\nclass Model: ...\ndef get_inputs(): return [height, width, rows]\n"
+    )
+    write(tmp_path, model__dot__py=text)
+    trials = definitions.read_model(tmp_path / "model.py").trials
+    constants = [each.arguments["constants"] for each in trials]
+    assert constants == [{"height": 8, "rows": 6}, {"height": 8, "rows": 12}, {"height": 16, "rows": 6}, {}]
+    replaced = ast.unparse(definitions.replaced_sizes(ast.parse(text), constants[0]))
+    assert replaced.startswith("height = width = 8\nrows, odd = (6, 2 * 3)\n")
+
+
 SEEDED = """
 SEED = 1234
 scale = 64
@@ -49,7 +61,7 @@ def get_inputs():
 
 def test_what_seeds_or_scales_random_numbers_is_no_size(tmp_path):
     write(tmp_path, seeded__dot__py=SEEDED.replace(", SEED)[", ", 1)["))
-    sizes = {"rows": 200, "96": 96, "50": 50, "4242": 4242}
+    sizes = {"n": 100, "rows": 200, "96": 96, "50": 50, "4242": 4242}
     first = definitions.read_model(tmp_path / "seeded.py").trials[0].arguments["constants"]
     assert first == {name: definitions._halve(value, 32) for name, value in sizes.items()}
     text = ast.unparse(definitions.replaced_sizes(ast.parse(SEEDED), first))
