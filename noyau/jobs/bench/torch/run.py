@@ -18,9 +18,8 @@ from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation, Tensors, alik
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench import tasks
 from noyau.jobs.bench.inputs import InputMaker, InputView
-from noyau.jobs.bench.record import COLD, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes, Workload
+from noyau.jobs.bench.record import COLD, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes, Workload, tilings
 from noyau.jobs.bench.track import Entrant, Entrants, ResultJudge, Say, Sides, Track, name_of, race
-from noyau.jobs.bench.winners import tilings
 from noyau.jobs.machine.run import clocks
 from noyau.kernels.call import caller_of
 from noyau.kernels.programs.generate import Specialization, key_of
