@@ -129,18 +129,15 @@ def _conversion(target: Any, direction: str) -> Function:
         array = np.asarray(x)
         if np.issubdtype(target, np.floating):
             dtype = np.dtype(target)
-            exact = np.vectorize(lambda cell: _round_number(cell, dtype, direction), otypes=[dtype])
-            return np.asarray(exact(np.array(array.tolist(), object)))
+            numbers = array.ravel().tolist()
+            cells = [_round_to(Fraction(x), dtype, direction) if math.isfinite(x) else x for x in numbers]
+            return np.array(cells, dtype).reshape(array.shape)
         limits, wide = np.iinfo(target), array.astype(np.longdouble)
         whole = np.where(np.isnan(wide), 0, _WHOLE[direction](wide))
         inside = np.clip(whole, limits.min, limits.max)  # with a mantissa of 64 bits: every int64 fits
         return inside.astype(target)
 
     return convert
-
-
-def _round_number(cell: float, dtype: np.dtype, direction: str) -> Any:
-    return _round_to(Fraction(cell), dtype, direction) if math.isfinite(cell) else dtype.type(cell)
 
 
 # Functions that the C library lacks, or defines otherwise.

@@ -8,8 +8,7 @@ import torch
 
 import noyau
 from noyau.engines import cuda_engine
-from noyau.engines.cuda_engine import SplitOp
-from noyau.engines.cuda_folds import DeviceFolds
+from noyau.engines.cuda_engine import DeviceFolds, SplitOp
 from noyau.errors import DeviceError, InputError, SignatureError, UnsupportedError
 
 TWICE = [torch.device("cpu")] * 2

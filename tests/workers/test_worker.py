@@ -9,8 +9,7 @@ import pytest
 
 from noyau.errors import CheckError, InputError, NoyauError
 from noyau.timing.sides import lasts, tell
-from noyau.workers.channel import Request, StateUse
-from noyau.workers.worker import Worker, ask_at_once, pin
+from noyau.workers.worker import Request, StateUse, Worker, ask_at_once, pin
 from tests.timing.candidates import Sleeper
 
 

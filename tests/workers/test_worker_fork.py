@@ -12,8 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from noyau.errors import CheckError, NoyauError
-from noyau.workers.channel import Request
-from noyau.workers.worker import ForkedWorker
+from noyau.workers.worker import ForkedWorker, Request
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 KNOWN = {"here": 1}

@@ -7,17 +7,8 @@ from typing import assert_never
 from noyau.codegen.identifiers import fitting, wish_of
 from noyau.codegen.statements import INDENT
 from noyau.codegen.tables import as_operand, unwrap
+from noyau.codegen.triton import memory
 from noyau.codegen.triton.expressions import EITHER, Lane, LeadTile, TextFunctions, guarded_index, merge_states
-from noyau.codegen.triton.memory import (
-    LaunchMemory,
-    bytes_of_round,
-    common_loads,
-    even_tiles,
-    index_of,
-    led_row,
-    merged_memory,
-    read,
-)
 from noyau.codegen.triton.tables import const_text
 from noyau.compiler.schedules.gpu.rows import IN_A_ROW
 from noyau.compiler.schedules.gpu.strategies import FOLDED, depth_of, read_for
@@ -34,7 +25,7 @@ from noyau.ir.walk import every_statement, on_threads
 WAIT = "if EARLY: tl.extra.cuda.gdc_wait(); tl.extra.cuda.gdc_launch_dependents()"
 
 
-class TritonPrinter(LaunchMemory):
+class TritonPrinter(memory.LaunchMemory):
     """Printer of one launch."""
 
     def __init__(self, kernel: ir.Kernel, position: int, launch: ir.Launch, used: TextFunctions) -> None:
@@ -43,8 +34,8 @@ class TritonPrinter(LaunchMemory):
         self.texts.hints, self.texts.passes = launch.hints, dict(launch.hints.passes)
         self.is_early = launch.hints.waits or launch.hints.follows
         self.name = f"{kernel.name}_{position}"
-        self.even = even_tiles(launch)
-        self.merged, self.common = merged_memory(launch.body), common_loads(kernel, launch)
+        self.even = memory.even_tiles(launch)
+        self.merged, self.common = memory.merged_memory(launch.body), memory.common_loads(kernel, launch)
         self.leads: dict[str, Dim] = {}  # variables with a row's distance from a multiple of 16 bytes: the row's begin
         self.staged = list[Dim]()  # the bytes that an iteration loads, for each loop that loads iterations ahead
 
@@ -59,7 +50,7 @@ class TritonPrinter(LaunchMemory):
         wide = [f"{INDENT}{name} = {known}tl.cast({name}, INDEX){self.step(name)}" for name, known in pairs]
         wait = WAIT if self.launch.hints.waits else WAIT.partition(";")[0]
         wide += [f"{INDENT}{wait}"] * self.is_early
-        return "\n".join([f"@triton.jit\ndef {self.name}({', '.join(head)}):", *read([*wide, *self.lines])])
+        return "\n".join([f"@triton.jit\ndef {self.name}({', '.join(head)}):", *memory.read([*wide, *self.lines])])
 
     def covering(self, size: str) -> str:
         """The tile that covers a size, which is a number to Triton, where it is even: of rows of a map that follow each
@@ -168,7 +159,7 @@ class TritonPrinter(LaunchMemory):
             name = self.fold(let.value, wish)
         elif isinstance(let.value, ir.Index) and let.name.startswith("#"):
             name = self.define(self.texts.dim(let.value.dim), fitting(wish_of(let.name) or wish))
-            if (row := led_row(let.value)) is not None:
+            if (row := memory.led_row(let.value)) is not None:
                 self.leads[let.name] = row
         else:
             name = self.define(self.quotient(let.value) or self.texts.top(let.value), fitting(wish))
@@ -228,7 +219,7 @@ class TritonPrinter(LaunchMemory):
             name = self.names.bind(loop.var, wish_of(loop.var))
             self.texts.extents[loop.var] = loop.extent
             turns = f"range(0, {self.texts.dim(loop.extent)})"
-            if self.launch.hints.is_pipelined and (size := bytes_of_round(self.kernel, loop)) is not None:
+            if self.launch.hints.is_pipelined and (size := memory.bytes_of_round(self.kernel, loop)) is not None:
                 self.staged.append(product(map(self.texts.sizes.__getitem__, self.texts.lanes)) * size)
                 turns = f"tl.{turns[:-1]}, num_stages=STAGES)"
             with self.texts.pass_of(loop.var), self.block(f"for {name} in {turns}:"):
@@ -250,7 +241,7 @@ class TritonPrinter(LaunchMemory):
         texts.lanes[variable] = Lane(axis, tile.name, None)
         texts.words[variable] = cells
         texts.sizes[variable] = tile.size
-        if (placed := index_of(body, variable)) is None:
+        if (placed := memory.index_of(body, variable)) is None:
             index, end = self.define(cells, fitting(variable.removeprefix("#"))), rest
             texts.words[variable] = index
         else:
@@ -323,7 +314,9 @@ class TritonPrinter(LaunchMemory):
                 own = self.texts.pass_of(self.texts.passing or read_for(self.kernel, loop))
                 with own, self.open_tile(loop.var, tile, loop.extent, loop.body):
                     self.statements(loop.body)
-                    self.load_ahead(tile, placed[0].name if (placed := index_of(loop.body, loop.var)) else loop.var)
+                    self.load_ahead(
+                        tile, placed[0].name if (placed := memory.index_of(loop.body, loop.var)) else loop.var
+                    )
 
     def load_ahead(self, tile: ir.Tile, variable: str) -> None:
         """While a row is being folded, load the inputs common to all rows that the writing pass needs."""
@@ -360,7 +353,7 @@ class TritonPrinter(LaunchMemory):
         monoid = MONOIDS[fold.monoid]
         with self.texts.pass_of(self.texts.passing or FOLDED), self.open_tile(variable, fold.tile, extent, fold.body):
             self.statements(fold.body)
-            self.load_ahead(fold.tile, placed[0].name if (placed := index_of(fold.body, variable)) else variable)
+            self.load_ahead(fold.tile, placed[0].name if (placed := memory.index_of(fold.body, variable)) else variable)
             lane = self.texts.lanes[variable]
             lifted = monoid.lift(Symbolic(), fold.value, ir.Index(Dim.of(variable) if fold.at is None else fold.at))
             dtypes = monoid.states(fold.value.dtype)

@@ -20,8 +20,7 @@ from noyau.frontends.onnx.model_values import ModelValues
 from noyau.frontends.onnx.reductions import terms
 from noyau.frontends.onnx.sites import OnnxSite
 from noyau.ir.dims import Dim, Shape
-from noyau.workers.channel import Channel
-from noyau.workers.worker import spawn
+from noyau.workers.worker import Channel, spawn
 
 Outcome: TypeAlias = "tuple[DType, tuple[Dim | None, ...]]"
 Rule: TypeAlias = "Callable[[OnnxSite], list[Outcome]]"

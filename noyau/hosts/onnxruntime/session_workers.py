@@ -17,9 +17,8 @@ from noyau.timing.comparison import half, join
 from noyau.timing.sides import WorkerSide
 from noyau.timing.verdict import FEWEST_PAIRS, Comparison
 from noyau.workers.array_files import is_text, write_arrays
-from noyau.workers.channel import Request, StateUse
 from noyau.workers.tamper_detection import seconds
-from noyau.workers.worker import Worker, ask_at_once, pin
+from noyau.workers.worker import Request, StateUse, Worker, ask_at_once, pin
 
 Arrays = Mapping[str, np.ndarray]
 _NAMES = "the first process", "the second process"

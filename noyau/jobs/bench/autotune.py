@@ -9,11 +9,10 @@ from typing import Any
 
 from noyau.errors import InputError, SignatureError
 from noyau.jobs.bench.inputs import usual_numbers
-from noyau.jobs.bench.record import BenchPoint, BenchRecord
+from noyau.jobs.bench.record import BenchPoint, BenchRecord, is_able, winner_of
 from noyau.jobs.bench.run import Numbers, combinations, device_of, time_target
 from noyau.jobs.bench.tasks import BenchOptions
 from noyau.jobs.bench.track import Say
-from noyau.jobs.bench.winners import is_able, winner_of
 from noyau.jobs.check.run import check
 from noyau.kernels.programs.generate import CPU, specialization_of
 from noyau.kernels.trust import ineligible

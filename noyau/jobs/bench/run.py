@@ -8,10 +8,9 @@ from typing import SupportsIndex, TypeAlias
 
 from noyau.errors import BuildError, InputError
 from noyau.jobs.bench.inputs import as_arguments
-from noyau.jobs.bench.record import BenchPoint, BenchRecord
+from noyau.jobs.bench.record import BenchPoint, BenchRecord, record_winner
 from noyau.jobs.bench.tasks import Arguments, BenchOptions, BenchTarget, Function, tasks_of
 from noyau.jobs.bench.track import NumpyTrack, Say, name_of, pools, race
-from noyau.jobs.bench.winners import record_winner
 from noyau.jobs.command_line import Step, progress
 from noyau.timing.machine import this_machine
 from noyau.workers.resources import processors

@@ -9,18 +9,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 
 from noyau.errors import CheckError, NoyauError
+from noyau.jobs.bench import record
 from noyau.jobs.bench.inputs import Arrays
-from noyau.jobs.bench.record import (
-    COLD,
-    FILLING,
-    HOT,
-    RETURNING,
-    BenchPoint,
-    CandidateTimes,
-    Race,
-    Workload,
-    work_of_arrays,
-)
 from noyau.jobs.bench.tasks import BenchTarget, BenchTask, Entry
 from noyau.ops.op import Op
 from noyau.timing.comparison import compare_all
@@ -86,9 +76,9 @@ class Entrant:
     host_s: float | None = None
 
     @property
-    def row(self) -> CandidateTimes:
+    def row(self) -> record.CandidateTimes:
         titles = (self.entry.name, self.entry.language, self.fault, "", tuple(self.notes))
-        return CandidateTimes(*titles, self.first_s, self.peak_bytes, self.verified, self.host_s)
+        return record.CandidateTimes(*titles, self.first_s, self.peak_bytes, self.verified, self.host_s)
 
 
 Entrants = Sequence[Entrant]
@@ -115,7 +105,7 @@ class Track(Protocol[SideT]):
     machine: str  # its name in messages
     sample_s: ClassVar[float] = SAMPLE_S  # seconds of a sample of several calls; 0 for one call
 
-    def first(self, entry: Entry, judge: ResultJudge) -> Entrant | CandidateTimes:
+    def first(self, entry: Entry, judge: ResultJudge) -> Entrant | record.CandidateTimes:
         """Call a candidate once: an Entrant if it may be timed, else its row with the reason."""
 
     def temperatures(self) -> tuple[str, ...]:
@@ -140,10 +130,10 @@ class Track(Protocol[SideT]):
         """The outputs of a first call as arrays."""
         return runner.like
 
-    def floor_s(self, work: Workload, *, cold: bool) -> float | None:
+    def floor_s(self, work: record.Workload, *, cold: bool) -> float | None:
         """The least seconds in which the machine moves the bytes of a call; None if there are none."""
 
-    def mistake(self, row: CandidateTimes, at: BenchPoint, sides: Mapping[str, Sides[SideT]]) -> str:
+    def mistake(self, row: record.CandidateTimes, at: record.BenchPoint, sides: Mapping[str, Sides[SideT]]) -> str:
         """Why the time of a candidate is impossible, or an empty text."""
 
 
@@ -154,33 +144,33 @@ def shorten(message: str, name: str) -> str:
     return message.partition("\n")[0]
 
 
-def race(track: Track[SideT], entries: Sequence[Entry], *, budget_s: float, cores: int, say: Say) -> BenchPoint:
+def race(track: Track[SideT], entries: Sequence[Entry], *, budget_s: float, cores: int, say: Say) -> record.BenchPoint:
     """Verify each candidate on a first call, time all of them together, and verify some of the timed runs."""
     task = track.task
     watch, start, judge = Watch(), conditions(), ResultJudge(task.check, task.drawn.draws[-1])
-    first_runs = list[Entrant | CandidateTimes]()
+    first_runs = list[Entrant | record.CandidateTimes]()
     for entry in entries:
         if entry.skipped or entry.fault:
-            first_runs.append(CandidateTimes(entry.name, entry.language, entry.fault, entry.skipped))
+            first_runs.append(record.CandidateTimes(entry.name, entry.language, entry.fault, entry.skipped))
         else:
             say(f"first call of {entry.name}")
             first_runs.append(track.first(entry, judge))
     runners = [each for each in first_runs if isinstance(each, Entrant)]
-    races, timed_sides = dict[str, Race](), dict[str, Sides[SideT]]()
+    races, timed_sides = dict[str, record.Race](), dict[str, Sides[SideT]]()
     temperatures = track.temperatures() if runners else ()
     for temperature in temperatures:
         say(f"timing {len(runners)} candidates, {temperature}")
         sides = track.sides(runners, temperature, judge, last=temperature == temperatures[-1])
         series = track.compare(list(sides.values()), budget_s / len(temperatures))
-        races[temperature], timed_sides[temperature] = Race(tuple(sides), series), sides
+        races[temperature], timed_sides[temperature] = record.Race(tuple(sides), series), sides
         say("verifying runs that were timed")
         _verify(track, sides, runners, watch)
     rows = tuple(each.row if isinstance(each, Entrant) else each for each in first_runs)
     arrays = [each for each in task.drawn.first if isinstance(each, np.ndarray)]
-    work = task.work or work_of_arrays(arrays, track.outputs(runners[0]) if runners else (), task.flops)
+    work = task.work or record.work_of_arrays(arrays, track.outputs(runners[0]) if runners else (), task.flops)
     inputs = tuple(f"{e.dtype}{list(e.shape)}" if isinstance(e, np.ndarray) else repr(e) for e in task.drawn.first)
-    timed = (races, work, track.floor_s(work, cold=COLD in races), (start, conditions()), cores)
-    at = BenchPoint(task.sizes, inputs, rows, *timed, task.drawn.notes, task.request, task.cells)
+    timed = (races, work, track.floor_s(work, cold=record.COLD in races), (start, conditions()), cores)
+    at = record.BenchPoint(task.sizes, inputs, rows, *timed, task.drawn.notes, task.request, task.cells)
     return replace(at, rows=tuple(_possible(row, at, track, timed_sides) for row in rows))
 
 
@@ -200,8 +190,8 @@ def _verify(track: Track[SideT], sides: Sides[SideT], runners: Entrants, watch: 
 
 
 def _possible(
-    row: CandidateTimes, at: BenchPoint, track: Track[SideT], timed_sides: Mapping[str, Sides[SideT]]
-) -> CandidateTimes:
+    row: record.CandidateTimes, at: record.BenchPoint, track: Track[SideT], timed_sides: Mapping[str, Sides[SideT]]
+) -> record.CandidateTimes:
     """The row, with a fault if its time is impossible, or only a doubt if it may not touch all bytes."""
     mistake = "" if row.out else track.mistake(row, at, timed_sides)
     doubt = f"faster than this {track.machine} moves its inputs and outputs: it may not touch all of them"
@@ -233,7 +223,7 @@ class NumpyTrack(Track[RotatingSide]):
     cores: int
     machine: str = "machine"
 
-    def first(self, entry: Entry, judge: ResultJudge) -> Entrant | CandidateTimes:
+    def first(self, entry: Entry, judge: ResultJudge) -> Entrant | record.CandidateTimes:
         assert entry.returning is not None
         try:
             outputs, first_s, peak_bytes = first_run(entry.returning, judge.inputs)
@@ -241,25 +231,25 @@ class NumpyTrack(Track[RotatingSide]):
             if entry.other is not None and isinstance(error.__cause__, TypeError | AttributeError):
                 return self.first(replace(entry.other, is_peer=entry.is_peer, is_judge=entry.is_judge), judge)
             why = shorten(str(error), entry.name)
-            return CandidateTimes(entry.name, entry.language, *(("", why) if entry.is_peer else (why,)))
+            return record.CandidateTimes(entry.name, entry.language, *(("", why) if entry.is_peer else (why,)))
         fault = judge.fault(outputs, entry.is_judge)
         if fault and not entry.is_peer:
-            return CandidateTimes(entry.name, entry.language, fault, first_s=first_s)
+            return record.CandidateTimes(entry.name, entry.language, fault, first_s=first_s)
         return _filling(entry, Entrant(entry, outputs, first_s, peak_bytes, fault), judge)
 
     def temperatures(self) -> tuple[str, ...]:
         """Both if they may differ, unless the user chose: inputs that fit a core's cache are timed hot only, and inputs
         beyond all caches have only one time."""
         differ = HOT_BYTES < self.task.drawn.draw_bytes < 2 * last_level_bytes()
-        return (HOT, COLD) if (differ if self.cold is None else self.cold) else (HOT,)
+        return (record.HOT, record.COLD) if (differ if self.cold is None else self.cold) else (record.HOT,)
 
     def sides(self, runners: Entrants, temperature: str, judge: ResultJudge, *, last: bool) -> Sides[RotatingSide]:
         """Every candidate in every way of calling it, on one rotation of inputs and one of outputs."""
-        rng, sets_of = np.random.default_rng(self.seed), hot_sets if temperature == HOT else cold_sets
+        rng, sets_of = np.random.default_rng(self.seed), hot_sets if temperature == record.HOT else cold_sets
         rotation = Rotation(self.task.drawn.draws, sets_of(self.task.drawn.draw_bytes), rng)
         memory, sides = dict[tuple[str, ...], list[Arrays]](), {}
         for runner in runners:
-            for way, candidate in ((RETURNING, runner.entry.returning), (FILLING, runner.entry.filling)):
+            for way, candidate in ((record.RETURNING, runner.entry.returning), (record.FILLING, runner.entry.filling)):
                 if candidate is not None:
                     into = _memory(memory, runner.like, len(rotation.sets)) if candidate.into else []
                     sides[runner.entry.name, way] = RotatingSide(candidate, rotation, runner.like, rng, seconds, into)
@@ -275,15 +265,17 @@ class NumpyTrack(Track[RotatingSide]):
                 side.verified = 0 if verified == 1 else verified
             own[int(rng.integers(len(own)))].verified = verified
 
-    def floor_s(self, work: Workload, *, cold: bool) -> float | None:
+    def floor_s(self, work: record.Workload, *, cold: bool) -> float | None:
         return work.floor_s(self.cores, cold=cold)
 
-    def mistake(self, row: CandidateTimes, at: BenchPoint, sides: Mapping[str, Sides[RotatingSide]]) -> str:
+    def mistake(
+        self, row: record.CandidateTimes, at: record.BenchPoint, sides: Mapping[str, Sides[RotatingSide]]
+    ) -> str:
         """Why the time of its faster way is impossible, or an empty text; it is timed again before that verdict."""
-        least_s = at.least_s(row.name, HOT)
+        least_s = at.least_s(row.name, record.HOT)
         if least_s is None:
             return ""
-        pairs = zip(sides[HOT].items(), at.races[HOT].series.calls, strict=True)
+        pairs = zip(sides[record.HOT].items(), at.races[record.HOT].series.calls, strict=True)
         own = [(side, calls) for ((name, _), side), calls in pairs if name == row.name]
         return at.work.mistake(least_s, self.cores, lambda: min(side.lasts(calls) / calls for side, calls in own))
 

@@ -21,15 +21,7 @@ from noyau.kernels.reference import graph_of
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.sanitizer.lint.arithmetic import situation_or_none
-from noyau.signatures.instances import (
-    bind,
-    draw_inputs,
-    in_dtypes,
-    sizes_of,
-    sizing_integers,
-    usual_instance,
-    usual_sizes,
-)
+from noyau.signatures import instances
 from noyau.signatures.types import Family, Instance, Signature
 from noyau.text import sizes_text
 from noyau.timing.sides import is_float
@@ -143,7 +135,7 @@ def usual_case(op: Op[..., Any]) -> tuple[Instance, list[Array], str]:
 def size_names(op: Op[..., Any]) -> tuple[str, ...]:
     """The names of an op's sizes: of `inputs=`, or else of the signature, where `*rows` has `rows_0` and `rows_1`."""
     if op.inputs is not None:
-        return tuple(sizes_of(op.inputs))
+        return tuple(instances.sizes_of(op.inputs))
     if op.signature is None:
         return ()
     rests = {term.rest.name for term in op.signature.inputs if term.rest and term.rest.name in op.signature.sizes}
@@ -199,13 +191,13 @@ def _instances(
     usual = {each.element: _DTYPES[each.element][0] for each in signature.inputs if isinstance(each.element, Family)}
     order = dict[tuple[Instance, int], int]()
     for dtypes in [usual, *({**usual, f: dtype} for f in usual for dtype in _DTYPES[f][1:])]:
-        for integer in INTEGERS if sizing_integers(signature) else (1,):
+        for integer in INTEGERS if instances.sizing_integers(signature) else (1,):
             axes_of_instances = [axes for (instance, _), axes in order.items() if instance not in left_out]
             axes_of_rest = AXES if dtypes is usual or not axes_of_instances else axes_of_instances[:1]
             for axes in axes_of_rest if has_rest else (1,):
-                integers = {name: sizes.get(name, integer) for name in sizing_integers(signature)}
+                integers = {name: sizes.get(name, integer) for name in instances.sizing_integers(signature)}
                 with suppress(SignatureError):
-                    variant = usual_instance(signature, {**constants, **integers}, dtypes, axes)
+                    variant = instances.usual_instance(signature, {**constants, **integers}, dtypes, axes)
                     if (variant, integer) not in order and accepts(variant):
                         order[variant, integer] = axes
                         yield variant, integers
@@ -254,7 +246,7 @@ def _by_signature(
     graph = graph_of(reference, instance, reference.constants)
     traced_reference = lazy_graph(reference, Specialization(instance, reference.constants, integers))
     has_floats = any(value.dtype.is_float or value.dtype.is_float8 for value in instance.inputs)
-    usual, traced = usual_sizes(instance, {}), traced_reference()
+    usual, traced = instances.usual_sizes(instance, {}), traced_reference()
     demanding = None if traced is None or fits(traced, usual) else traced
     first = {**usual, **{name: size for name, size in usual_at.items() if name in usual}}
     edges: Iterator[Sizes] = chain([usual] if first != usual else [], edges_at(usual))
@@ -320,10 +312,10 @@ def _bound(
     reference = op.description.reference
     assert op.inputs is not None
     try:
-        arguments = draw_inputs(op.inputs, np.random.default_rng(seed), sizes, reference.parameters, op.name)
+        arguments = instances.draw_inputs(op.inputs, np.random.default_rng(seed), sizes, reference.parameters, op.name)
         if dtype is not None:
-            arguments = in_dtypes(arguments, signature, [dtype] * len(arguments))
-        bound = bind(signature, arguments, op.known_sizes(reference.constants), f"inputs= of {op.name}")
+            arguments = instances.in_dtypes(arguments, signature, [dtype] * len(arguments))
+        bound = instances.bind(signature, arguments, op.known_sizes(reference.constants), f"inputs= of {op.name}")
     except Exception as fault:
         if not strict:
             return None, None

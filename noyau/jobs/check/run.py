@@ -31,9 +31,8 @@ from noyau.sanitizer import engine
 from noyau.sanitizer.c import build
 from noyau.text import printable
 from noyau.verify.checks import KernelCheck, OpCheck, require_tolerance
-from noyau.workers.channel import Request, StateUse
 from noyau.workers.resources import processors
-from noyau.workers.worker import ForkedWorker
+from noyau.workers.worker import ForkedWorker, Request, StateUse
 
 Say = Callable[[str], None]
 

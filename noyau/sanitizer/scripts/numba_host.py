@@ -57,11 +57,6 @@ def _detect() -> bool:
     return True
 
 
-@contextmanager
-def _map_arrays(*arrays: Any, **options: Any) -> Iterator[Any]:
-    yield arrays[0] if len(arrays) == 1 else arrays
-
-
 class NumbaStream(FakeStream):
     """A stream of Numba, which synchronizes with the default stream in both directions."""
 
@@ -92,7 +87,7 @@ WORDS: dict[str, Any] = {
     "event_elapsed_time": FakeEvent.elapsed_time,
     "managed_array": managed_array,
     **dict.fromkeys(("pinned_array_like", "mapped_array_like"), pinned_array_like),
-    "mapped": _map_arrays,
+    "mapped": lambda *arrays, **_: nullcontext(arrays[0] if len(arrays) == 1 else arrays),
     **dict.fromkeys(_STREAMS, lambda *_: NumbaStream(number=DEFAULT)),
     "stream": lambda *_: NumbaStream(),
     "synchronize": lambda *_: FakeStream.order.synchronize(),

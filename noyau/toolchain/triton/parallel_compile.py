@@ -22,10 +22,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from noyau.workers.channel import Channel
 from noyau.workers.import_path import run_text
 from noyau.workers.signals import kill_group
-from noyau.workers.worker import spawn
+from noyau.workers.worker import Channel, spawn
 
 IDLE_S = 120.0  # the idle time after which the process ends
 TASK_S = 60  # the time limit of a task, which usually takes a second

@@ -8,11 +8,10 @@ from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu.argument_bounds import keep_shares, note_signs
 from noyau.compiler.schedules.cpu.blocked_folds import BLOCK, full, is_full, rows_before
 from noyau.compiler.schedules.cpu.folds import MANY, are_alike, keep_folds, lets_of_folds
-from noyau.compiler.schedules.cpu.index_set_splitting import cut_at_bounds, split_by_steps
 from noyau.compiler.schedules.cpu.memory_hints import in_lines, in_whole_tiles, insert_prefetches, write_nontemporal
 from noyau.compiler.schedules.cpu.rows_in_lanes import folds_of_folds, has_loops, rows_across, runs_across, short_rows
 from noyau.compiler.schedules.cpu.scatters import merges, scatter
-from noyau.compiler.schedules.cpu.stages import in_pairs, in_stages
+from noyau.compiler.schedules.cpu.stages import cut_at_bounds, in_pairs, in_stages, split_by_steps
 from noyau.compiler.schedules.cpu.strategies import columns, map_, row, scan
 from noyau.compiler.schedules.cpu.transposes import reads_along, transpose
 from noyau.compiler.schedules.cpu.turns import turn

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from noyau.compiler.schedules.cpu.folds import State, are_alike, are_apart, expand_folds, fuse, levels, state_of
 from noyau.compiler.schedules.gpu import tiles
-from noyau.compiler.schedules.gpu.online_folds import GROUP, TILE, Pair, of_tile, online, pairs_in, results
+from noyau.compiler.schedules.gpu.tiles import GROUP, TILE, Pair, of_tile, online, pairs_in, results
 from noyau.compiler.schedules.primitives import Statements, as_one, chain, compare, drop_unused, is_costly, variables_of
 from noyau.dtypes import DType
 from noyau.ir import loops as ir

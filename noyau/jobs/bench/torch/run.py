@@ -16,23 +16,10 @@ from noyau.hosts.torch.cuda.comparison_sides import TensorSide
 from noyau.hosts.torch.cuda.device import require_free
 from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation, Tensors, alike, result_tensors
 from noyau.hosts.torch.tensors import array_of, tensor_of
+from noyau.jobs.bench import tasks
 from noyau.jobs.bench.inputs import InputMaker, InputView
-from noyau.jobs.bench.record import COLD, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes, Workload
-from noyau.jobs.bench.tasks import (
-    BenchOptions,
-    BenchTarget,
-    BenchTask,
-    Entry,
-    Function,
-    build_entry,
-    by_function,
-    functions_of,
-    no_judge,
-    op_tasks,
-    plain_inputs,
-)
+from noyau.jobs.bench.record import COLD, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes, Workload, tilings
 from noyau.jobs.bench.track import Entrant, Entrants, ResultJudge, Say, Sides, Track, name_of, race
-from noyau.jobs.bench.winners import tilings
 from noyau.jobs.machine.run import clocks
 from noyau.kernels.call import caller_of
 from noyau.kernels.programs.generate import Specialization, key_of
@@ -93,17 +80,17 @@ def device_name(args: Any) -> str:
     return devices.pop() if devices else ""
 
 
-def of_op(op: Op[..., Any], task: BenchTask, *, searches: bool) -> Iterator[Entry]:
+def of_op(op: Op[..., Any], task: tasks.BenchTask, *, searches: bool) -> Iterator[tasks.Entry]:
     """The entries of an op: its reference, not run; generated kernels, in several tilings if `searches`; attached."""
     request = task.request
     assert request is not None
-    yield Entry(REFERENCE, skipped="it is NumPy's: the others are judged by it, and nothing runs it on a GPU")
+    yield tasks.Entry(REFERENCE, skipped="it is NumPy's: the others are judged by it, and nothing runs it on a GPU")
     sm_count = torch.cuda.get_device_properties(request.device).multi_processor_count
     choosing = Selector(op.description)
     for language in request.languages:
         program = choosing.program(request, key_of(request), language)
         if isinstance(program, str):
-            yield Entry(f"generated {language}", language, skipped=program)
+            yield tasks.Entry(f"generated {language}", language, skipped=program)
             continue
         others = tilings(program.generated, task.cells, sm_count) if searches else []
         for tiles, reason in (({}, ""), *others):
@@ -117,14 +104,14 @@ def tile_text(tiles: Mapping[str, int]) -> str:
     return f" ({', '.join(f'{name}={size}' for name, size in tiles.items())})" if tiles else ""
 
 
-def _attached_entry(op: Op[..., Any], kernel: UserKernel, request: Specialization) -> Entry:
+def _attached_entry(op: Op[..., Any], kernel: UserKernel, request: Specialization) -> tasks.Entry:
     called = kernel.name, kernel.language
     if caller_of(kernel, gpu=True) is None:
-        return Entry(*called, skipped=f"it is in {kernel.language}, and the tensors lie on {request.device}")
-    return build_entry(*called, lambda: _by_fast_call(op, kernel.name, Choice(*called, "", kernel), request))
+        return tasks.Entry(*called, skipped=f"it is in {kernel.language}, and the tensors lie on {request.device}")
+    return tasks.build_entry(*called, lambda: _by_fast_call(op, kernel.name, Choice(*called, "", kernel), request))
 
 
-def _by_fast_call(op: Op[..., Any], name: str, choice: Choice, request: Specialization) -> Entry:
+def _by_fast_call(op: Op[..., Any], name: str, choice: Choice, request: Specialization) -> tasks.Entry:
     fast_call = entry(op.name, op.require_signature(), Selection(request, ((choice, math.inf),), ()))
     assert fast_call is not None
 
@@ -132,10 +119,10 @@ def _by_fast_call(op: Op[..., Any], name: str, choice: Choice, request: Speciali
         result = fast_call(arguments)
         return fast_call.insist(arguments) if result is MISS and hasattr(fast_call, "insist") else result
 
-    return Entry(name, choice.language, Contender(name, run))
+    return tasks.Entry(name, choice.language, Contender(name, run))
 
 
-def bench_on_device(what: BenchTarget, device: str, wishes: BenchOptions, say: Say) -> BenchRecord:
+def bench_on_device(what: tasks.BenchTarget, device: str, wishes: tasks.BenchOptions, say: Say) -> BenchRecord:
     """Run `noyau.bench` on a CUDA device: peers and plain functions get tensors there."""
     require_free("noyau.bench")
     place = torch.device(device if ":" in device else f"cuda:{torch.cuda.current_device()}")
@@ -156,28 +143,30 @@ def bench_on_device(what: BenchTarget, device: str, wishes: BenchOptions, say: S
     return BenchRecord(name_of(what), this_machine(), {"cores": processors()}, tuple(points), gpu)
 
 
-def _tasks(what: BenchTarget, wishes: BenchOptions, place: torch.device) -> Iterator[tuple[BenchTask, list[Entry]]]:
+def _tasks(
+    what: tasks.BenchTarget, wishes: tasks.BenchOptions, place: torch.device
+) -> Iterator[tuple[tasks.BenchTask, list[tasks.Entry]]]:
     if isinstance(what, Op):
         args = wishes.args
         arrays = tuple(map(on_host, args)) if isinstance(args, list | tuple) else args
-        peers = [Entry(name, "", Contender(name, run), is_peer=True) for name, run in wishes.peers.items()]
-        for task in op_tasks(what, replace(wishes, args=arrays), judge_alone=True):
+        peers = [tasks.Entry(name, "", Contender(name, run), is_peer=True) for name, run in wishes.peers.items()]
+        for task in tasks.op_tasks(what, replace(wishes, args=arrays), judge_alone=True):
             assert task.request is not None
             there = replace(task, request=replace(task.request, device=str(place)))
             yield there, [*of_op(what, there, searches=wishes.searches), *peers]
         return
-    functions = functions_of(what, wishes)
+    functions = tasks.functions_of(what, wishes)
     for numbers in wishes.sizes:
-        first, *others = (Entry(name, "", Contender(name, run)) for name, run in functions.items())
+        first, *others = (tasks.Entry(name, "", Contender(name, run)) for name, run in functions.items())
         task = _function_task(first.name, functions[first.name], numbers, wishes, place)
         yield task, [replace(first, is_judge=True), *others]
 
 
 def _function_task(
-    name: str, function: Function, numbers: dict[str, int], wishes: BenchOptions, place: torch.device
-) -> BenchTask:
+    name: str, function: tasks.Function, numbers: dict[str, int], wishes: tasks.BenchOptions, place: torch.device
+) -> tasks.BenchTask:
     """The task of plain functions of tensors, judged by the first one, which runs on the device."""
-    drawn = plain_inputs(numbers, wishes, on_host)
+    drawn = tasks.plain_inputs(numbers, wishes, on_host)
     on = DeviceCandidate(drawn, place)
 
     def takes(arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
@@ -187,8 +176,10 @@ def _function_task(
     try:
         results = [np.asarray(each) for each in _arrays(function(*takes(drawn.draws[0])))]
     except Exception as fault:
-        raise no_judge(name, f"fails with {type(fault).__name__}: {fault}") from fault
-    return BenchTask(numbers, drawn, (), by_function(judge, [each.dtype for each in results]), flops=wishes.flops)
+        raise tasks.no_judge(name, f"fails with {type(fault).__name__}: {fault}") from fault
+    return tasks.BenchTask(
+        numbers, drawn, (), tasks.by_function(judge, [each.dtype for each in results]), flops=wishes.flops
+    )
 
 
 def _arrays(result: object) -> tuple[np.ndarray, ...]:
@@ -205,7 +196,7 @@ _FEW = 0.9  # share of calls that must be queued as a whole before they begin
 class CudaTrack(Track[TensorSide]):
     """The `Track` of a task on a GPU, by the clock of its stream. `number`: the device; `card`: its measured rates."""
 
-    task: BenchTask
+    task: tasks.BenchTask
     on: DeviceCandidate
     number: int
     card: GpuRates
@@ -219,7 +210,7 @@ class CudaTrack(Track[TensorSide]):
     def __post_init__(self) -> None:
         self.clock, self.draws = clock_of(self.number), self.on.draws()
 
-    def first(self, entry: Entry, judge: ResultJudge) -> Entrant | CandidateTimes:
+    def first(self, entry: tasks.Entry, judge: ResultJudge) -> Entrant | CandidateTimes:
         assert entry.returning is not None
         set_ = tuple(map(alike, self.draws[-1]))
         torch.cuda.synchronize()

@@ -11,25 +11,9 @@ import numpy as np
 import torch
 
 from noyau.hosts.torch.tensors import tensor_of
+from noyau.jobs.check.submissions import torch_formats as formats
 from noyau.jobs.check.submissions.problem import POISONS
 from noyau.jobs.check.submissions.process import read_results, write_results
-from noyau.jobs.check.submissions.torch_formats import (
-    FORMATS,
-    NARROW,
-    Format,
-    GpuMode,
-    Pace,
-    Poison,
-    WideFloats,
-    aliases,
-    bytes_of,
-    clone_tensors,
-    map_tensors,
-    move_floats,
-    plain_arrays,
-    tensors_in,
-    unread,
-)
 from noyau.sanitizer.scripts.torch_extensions import stood_in
 from noyau.sanitizer.scripts.triton_host import is_marked, mark_tensors, torch_stood_in
 
@@ -41,11 +25,11 @@ SEEDS = {"a": 1, "b": 2}
 def write_truth(wish: Mapping[str, Any], folder: Path) -> None:
     """Write the truth of each trial into a folder, while there is time; the last file has the error, if any."""
     torch.set_num_threads(1)
-    pace = Pace(wish["time_s"])
+    pace = formats.Pace(wish["time_s"])
     fault = ""
     with torch_stood_in(lambda *_: None), stood_in(None):
         try:
-            format_of = FORMATS[wish["format"]](wish, folder)
+            format_of = formats.FORMATS[wish["format"]](wish, folder)
             for number, trial in enumerate(wish["trials"]):
                 if not pace.allows(0):
                     break
@@ -65,47 +49,53 @@ def write_truth(wish: Mapping[str, Any], folder: Path) -> None:
 
 
 def _write_trial(
-    format_of: Format, trial: Mapping[str, Any], number: int, folder: Path, pace: Pace, most_cells: int
+    format_of: formats.Format, trial: Mapping[str, Any], number: int, folder: Path, pace: formats.Pace, most_cells: int
 ) -> None:
     """Write the inputs and the truth of a trial, for each seed; nothing if it has too many cells, or time is short."""
     for name, seed in SEEDS.items():
-        with Poison(POISONS[name]):
+        with formats.Poison(POISONS[name]):
             data = format_of.inputs(trial["arguments"], seed)
-            cells = sum(each.numel() for each in tensors_in(data))
+            cells = sum(each.numel() for each in formats.tensors_in(data))
             if cells > most_cells or (name == "a" and not pace.allows(cells)):
                 (folder / f"large-{number}").touch()
                 return
-            before = clone_tensors(data)
+            before = formats.clone_tensors(data)
             results = format_of.reference(data)
-            native = plain_arrays(results)
-            again = plain_arrays(format_of.reference(clone_tensors(before)))
-        held = bytes_of(before)
-        changed = [at for at, (one, other) in enumerate(zip(bytes_of(data), held, strict=True)) if one != other]
+            native = formats.plain_arrays(results)
+            again = formats.plain_arrays(format_of.reference(formats.clone_tensors(before)))
+        held = formats.bytes_of(before)
+        changed = [at for at, (one, other) in enumerate(zip(formats.bytes_of(data), held, strict=True)) if one != other]
         unset = [at for at, each in enumerate(held) if each and each == bytes([POISONS[name]]) * len(each)]
         facts: dict[str, Any] = {"changed": changed, "unset": unset}
-        facts["aliases"] = aliases(tensors_in(results), tensors_in(data))
+        facts["aliases"] = formats.aliases(formats.tensors_in(results), formats.tensors_in(data))
         facts["is_random"] = any(one.tobytes() != other.tobytes() for one, other in zip(native, again, strict=True))
-        facts["unread"] = unread(format_of, before, native) if name == "a" and isinstance(format_of, GpuMode) else []
+        facts["unread"] = (
+            formats.unread(format_of, before, native) if name == "a" and isinstance(format_of, formats.GpuMode) else []
+        )
         truth, facts["is_wide"] = _truth(format_of, before, native)
-        move, runs = partial(move_floats, rng=np.random.default_rng(seed)), []
+        move, runs = partial(formats.move_floats, rng=np.random.default_rng(seed)), []
         for _ in range(_MOVED_RUNS):
-            run = plain_arrays(format_of.reference(map_tensors(before, move)))
+            run = formats.plain_arrays(format_of.reference(formats.map_tensors(before, move)))
             runs += run if [each.shape for each in run] == [each.shape for each in native] else []
-        torch.save(map_tensors(before, lambda each: each.clone()), folder / f"in-{number}-{name}.pt")
-        (folder / f"marks-{number}").write_text(json.dumps([is_marked(each) for each in tensors_in(before)]), "ascii")
+        torch.save(formats.map_tensors(before, lambda each: each.clone()), folder / f"in-{number}-{name}.pt")
+        (folder / f"marks-{number}").write_text(
+            json.dumps([is_marked(each) for each in formats.tensors_in(before)]), "ascii"
+        )
         write_results(folder / f"truth-{number}-{name}", [*native, *truth, *runs], facts | {"count": len(native)})
-        write_results(folder / f"inputs-{number}-{name}", plain_arrays(tensors_in(before)), {})
+        write_results(folder / f"inputs-{number}-{name}", formats.plain_arrays(formats.tensors_in(before)), {})
     pace.note(cells)
 
 
-def _truth(format_of: Format, data: Any, native: Sequence[np.ndarray]) -> tuple[list[np.ndarray], bool]:
+def _truth(format_of: formats.Format, data: Any, native: Sequence[np.ndarray]) -> tuple[list[np.ndarray], bool]:
     """The results in float64, and True; or, if the reference fails at that width, its own results, and False."""
     before = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)
-        with WideFloats():
-            wide = map_tensors(data, lambda each: each.to(torch.float64) if each.dtype in NARROW else each.clone())
-            results = plain_arrays(format_of.reference(wide, wide=True))
+        with formats.WideFloats():
+            wide = formats.map_tensors(
+                data, lambda each: each.to(torch.float64) if each.dtype in formats.NARROW else each.clone()
+            )
+            results = formats.plain_arrays(format_of.reference(wide, wide=True))
         if [each.shape for each in results] == [each.shape for each in native]:
             return results, True
     except Exception as error:  # noqa: BLE001  a reference need not be written for wider floats
@@ -120,7 +110,7 @@ def write_verdicts(wish: Mapping[str, Any], folder: Path) -> None:
     torch.set_num_threads(1)
     verdicts: dict[str, str] = {}
     with torch_stood_in(lambda *_: None), stood_in(None):
-        format_of = GpuMode(wish, folder)
+        format_of = formats.GpuMode(wish, folder)
         for path in sorted(folder.glob("out-*")):
             results, name = read_results(path), path.name.removeprefix("out-")
             number, _, call = name.partition("-")

@@ -8,7 +8,7 @@ by torch's own run of the graph with its products replaced, on copies of the arg
 import contextlib
 import itertools
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,28 +17,111 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, fx
+from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._pytree import tree_leaves
 
+from noyau.codegen.triton.row_attention import RowAttention
 from noyau.codegen.triton.row_products import FORMS, MOST_ROWS, RowProducts, WeightForm
+from noyau.dtypes import DType
 from noyau.errors import CheckError, InputError, NoyauError
+from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import beside_captures, guard
-from noyau.hosts.torch.cuda.launch_records import foretell
+from noyau.hosts.torch.cuda.guarded_memory import Room, answers
+from noyau.hosts.torch.cuda.launch_records import TAPE, foretell
 from noyau.hosts.torch.cuda.tensor_rotation import alike, shares_memory
 from noyau.hosts.torch.modules import row_products
 from noyau.hosts.torch.modules.graph_corrections import arguments_of
 from noyau.hosts.torch.modules.row_attention import AttentionSite, attention_sites
-from noyau.hosts.torch.modules.row_products import PackedProducts, ProductFamily
+from noyau.hosts.torch.modules.row_products import PackedProducts, ProductFamily, attention_call
 from noyau.hosts.torch.modules.sites import CPU
 from noyau.hosts.torch.tensors import type_text
 from noyau.jobs.optimize import weight_choice
 from noyau.jobs.optimize.pipeline import BindingTiming
 from noyau.jobs.optimize.record import WeightRecord
-from noyau.jobs.optimize.torch.row_kernels import attention_kernels, try_kernel
-from noyau.jobs.optimize.weight_choice import LARGE, TOKENS, WEIGHTS, Choice, Outputs, ProductTrials, Runs, Trial
 from noyau.text import free_name, several
 from noyau.timing.verdict import Comparison
 from noyau.toolchain.triton.module import interprets
 from noyau.toolchain.triton.parallel_compile import COMPILER
+
+log = logging.getLogger("noyau")
+
+
+def try_kernel(call: PackedProducts, rows: Tensor, operands: Sequence[Tensor], bounds: Callable[[Tensor], Any]) -> None:
+    """Try a kernel on `rows`, random rows, large cells, zeros and NaN, its results between guard zones. CheckError if a
+    cell is further from float64 than its allowance and rounding; `bounds` returns exact results and allowances."""
+    info, noise = torch.finfo(rows.dtype), torch.Generator().manual_seed(0)
+    odd, large = rows.clone(), rows.clone()
+    odd[:, -1], large[:, 0] = torch.nan, rows.abs().amax() * weight_choice.LARGE[-1]
+    for case in (rows, torch.randn(rows.shape, generator=noise).to(rows), large, torch.zeros_like(rows), odd):
+        room = Room(0)
+        with TAPE.holding(empty=room.empty):
+            results = call(case, operands)
+        if faults := answers(list(room.flags())):
+            raise CheckError(f"its kernel {faults[0].note}", faults[0].kind)
+        for at, (result, (exact, moved)) in enumerate(zip(results, bounds(case), strict=True)):
+            allowed = moved + info.eps * exact.abs() + info.tiny
+            right = ((result.double() - exact).abs() <= allowed) | (result.isnan() & exact.isnan())
+            right |= result.isinf() & (exact.abs() >= info.max)
+            if not bool(right.all()):
+                cell = tuple((~right).nonzero()[0].tolist())
+                got, want = float(result[cell]), float(exact[cell])
+                raise CheckError(f"at {cell} of product {at} got {got:.8g}, want {want:.8g} (float64)")
+
+
+def attention_kernels(
+    sites: Sequence[AttentionSite], device: torch.device, clock: Callable[..., Comparison]
+) -> tuple[dict[AttentionSite, PackedProducts], float]:
+    """Kernels for the sites where they are right and faster than torch's, and the seconds that they gain in all."""
+    known, gain_s = dict[RowAttention, PackedProducts](), 0.0
+    for own, count in Counter(each.attention for each in sites).items():
+        try:
+            call, query, *others = certify_attention(own, device)
+            key, value = (each.repeat_interleave(own.share, 1) for each in others[:2])  # copied outside of the timing
+            heads, mask = query.view(own.batch, own.heads, own.queries, own.depth), [*others, None][2]
+            before = partial(scaled_dot_product_attention, heads, key, value, mask, scale=own.scale)
+            timing = clock(before, partial(call, query, others))
+            loss = weight_choice.trial_loss((BindingTiming({"rows": own.queries}, timing),))
+        except Exception as error:  # noqa: BLE001  errors of Triton's compiler share no other class
+            loss = str(error) or type(error).__name__
+        if not loss:
+            known[own] = call
+            gain_s += (timing.before_median_s - timing.after_median_s) * count
+        log.info("attention of few rows, %s: %s", own, loss or "in a kernel of ours")
+    return {each: known[each.attention] for each in sites if each.attention in known}, gain_s
+
+
+def certify_attention(own: RowAttention, device: torch.device) -> tuple[PackedProducts, *tuple[Tensor, ...]]:
+    """A kernel that passed its trials, and its operands: random ones; the mask hides parts, and all from one row."""
+    noise, dtype, call = torch.Generator().manual_seed(0), TO_TORCH[own.dtype], attention_call(own)
+    shapes = [(own.rows, own.depth), *((own.batch, own.heads // own.share, own.length, own.depth),) * 2]
+    query, *others = (torch.randn(shape, generator=noise).to(device, dtype) for shape in shapes)
+    if own.mask is not None:
+        sizes = [n if step else 1 for n, step in zip((own.batch, own.heads, own.queries), own.steps, strict=True)]
+        seen = torch.rand(*sizes, own.length, generator=noise) < 0.75
+        seen[..., own.length * 2 // 3 :], seen[-1, -1, -1] = False, False
+        mask = torch.where(seen, torch.randn(seen.shape, generator=noise), -torch.inf)
+        others.append((seen if own.mask is DType.BOOL else mask).to(device, TO_TORCH[own.mask]))
+    try_kernel(call, query, others, lambda rows: [attention_bounds(own, rows, *others)])
+    return call, query, *others
+
+
+def attention_bounds(own: RowAttention, query: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+    """Attention in float64, 0 where no key is seen, and the allowance for float32 sums and weights of their scores."""
+    (key, value), masks = (each.double().repeat_interleave(own.share, 1) for each in others[:2]), others[2:]
+    rows = query.double().view(own.batch, own.heads, own.queries, own.depth)
+    scores, sizes = rows @ key.mT * own.scale, rows.abs() @ key.abs().mT * own.scale
+    for mask in masks:
+        bias = torch.where(mask, 0.0, -torch.inf) if mask.dtype == torch.bool else mask.double()
+        hides = bias == -torch.inf
+        scores, sizes = torch.where(hides, bias, scores + bias), sizes + torch.where(hides, 0, bias.abs())
+    weights = scores.softmax(-1).masked_fill((scores == -torch.inf).all(-1, keepdim=True), 0)
+    apart = torch.expm1((own.depth + 64) * 2.0**-23 * (sizes + sizes.amax(-1, keepdim=True)))
+    result, moves = weights @ value, torch.where(weights == 0, weights, weights * apart)
+    off = moves @ value.abs() + moves.sum(-1, keepdim=True) * result.abs()
+    off += (own.length + 64) * 2.0**-24 * (weights @ value.abs())
+    result, off = (each.transpose(1, 2).reshape(own.rows, own.depth) for each in (result, off))
+    return result, off
+
 
 log = logging.getLogger("noyau")
 MOST_RUNS = 128  # the most runs with random tokens
@@ -100,13 +183,13 @@ class TorchWeightStage:
     budget: str | float | None
     calibration: Sequence[Sequence[Any]] = ()
     clock: Callable[[Callable[[], Any], Callable[[], Any]], Comparison] = time_cold
-    tried: ProductTrials = field(default_factory=ProductTrials)
+    tried: weight_choice.ProductTrials = field(default_factory=weight_choice.ProductTrials)
     families: dict[str, ProductFamily] = field(default_factory=dict)
     packed: dict[Any, PackedProducts] = field(default_factory=dict)
-    own: dict[str, Trial] = field(default_factory=dict)
+    own: dict[str, weight_choice.Trial] = field(default_factory=dict)
     attention: dict[AttentionSite, PackedProducts] = field(default_factory=dict)
     gain_s: float = 0.0
-    before: list[Outputs] = field(default_factory=list)
+    before: list[weight_choice.Outputs] = field(default_factory=list)
 
     def run(self) -> FewBits:
         """The graph with the weights that stay in few bits, and a record of each product."""
@@ -160,7 +243,7 @@ class TorchWeightStage:
         groups = defaultdict[RowProducts, list[ProductFamily]](list)
         for family in self.families.values():
             groups[family.products(WeightForm())].append(family)
-        forms = [WeightForm(), *(each for each in FORMS if each.bits in WEIGHTS[self.weights])]
+        forms = [WeightForm(), *(each for each in FORMS if each.bits in weight_choice.WEIGHTS[self.weights])]
         self._compile([group[0] for group in groups.values()], forms)
         for products, group in (work := [*groups.items()]):
             log.info("timing products of few rows: %s", several(len(group), "launch"))
@@ -193,14 +276,14 @@ class TorchWeightStage:
             self.packed[family, form] = family.pack(form)
         return self.packed[family, form]
 
-    def _kernels(self, choice: Choice) -> dict[ProductFamily, PackedProducts]:
+    def _kernels(self, choice: weight_choice.Choice) -> dict[ProductFamily, PackedProducts]:
         return {self.families[name]: self._pack(self.families[name], form) for name, form in choice.items()}
 
-    def _time(self, family: ProductFamily, form: WeightForm, flows: Sequence[Flow]) -> Trial:
+    def _time(self, family: ProductFamily, form: WeightForm, flows: Sequence[Flow]) -> weight_choice.Trial:
         """A form, certified and timed on the rows of a call, or on random numbers without a flow."""
         first = family.members[0].values
         if not form.bits and not all(each.values.is_contiguous() for each in family.members):
-            return Trial(form, reason="its weights are [inputs, channels]")
+            return weight_choice.Trial(form, reason="its weights are [inputs, channels]")
         try:
             packed, operands = self._pack(family, form), family.operands(form)
             rows = flows[0][family.source] if flows else torch.randn(packed.products.rows, first.shape[1])
@@ -209,9 +292,11 @@ class TorchWeightStage:
             timing = self.clock(lambda: family.plain(rows), lambda: packed(rows, operands))
         except Exception as error:  # noqa: BLE001  errors of Triton's compiler share no other class
             line = next(iter(str(error).splitlines()), type(error).__name__)
-            return Trial(form, reason=f"{'is wrong' if isinstance(error, CheckError) else 'does not run'}: {line}")
+            return weight_choice.Trial(
+                form, reason=f"{'is wrong' if isinstance(error, CheckError) else 'does not run'}: {line}"
+            )
         timings = (BindingTiming({"rows": packed.products.rows}, timing),)
-        return Trial(form, timings, (timing.before_median_s,), reason=weight_choice.trial_loss(timings))
+        return weight_choice.Trial(form, timings, (timing.before_median_s,), reason=weight_choice.trial_loss(timings))
 
     def _cases(self) -> list[Sequence[Any]]:
         """Arguments for comparing outputs: the calibration, or the call's own plus random tokens until there are enough
@@ -220,18 +305,18 @@ class TorchWeightStage:
         self.before = [outputs_of(self.module, each) for each in cases]
         rows, tables = weight_choice.agreement([(self.before[0],) * 2]).rows, dict(tables_of(self.module.graph))
         if not self.calibration and rows and tables:
-            for seed in range(1, min(MOST_RUNS, -(-TOKENS // rows))):
+            for seed in range(1, min(MOST_RUNS, -(-weight_choice.TOKENS // rows))):
                 cases.append(with_tokens(self.arguments, tables, seed))
                 self.before.append(outputs_of(self.module, cases[-1]))
         return cases
 
-    def _runs(self, choice: Choice, cases: Sequence[Sequence[Any]]) -> Runs:
+    def _runs(self, choice: weight_choice.Choice, cases: Sequence[Sequence[Any]]) -> weight_choice.Runs:
         """Pairs of outputs, of the original and with a choice, for each case."""
         log.info("running the graph with weights of %s in few bits", several(len(choice), "launch"))
         module, places = row_products.with_products(self.module, self._kernels(choice))
         return zip(self.before, (outputs_of(module, [each[at] for at in places]) for each in cases), strict=True)
 
-    def _result(self, choice: Choice, reason: str) -> FewBits:
+    def _result(self, choice: weight_choice.Choice, reason: str) -> FewBits:
         record = self.tried.record(self.weights, self.budget, choice, reason)
         few = {name: each for name in choice for each in self.tried.trials[name] if each.variant == choice[name]}
         if not (chosen := self.own | few) and not self.attention:
@@ -296,7 +381,7 @@ def copies(arguments: Sequence[Any]) -> list[Any]:
     return [alike(each) if is_own else each for each, is_own in zip(arguments, own, strict=True)]
 
 
-def outputs_of(module: fx.GraphModule, arguments: Sequence[Any]) -> Outputs:
+def outputs_of(module: fx.GraphModule, arguments: Sequence[Any]) -> weight_choice.Outputs:
     """The outputs of a graph on copies of its arguments."""
     leaves = tree_leaves(module(*copies(arguments)))
     tensors = ((at, each.detach().cpu()) for at, each in enumerate(leaves) if isinstance(each, Tensor))
@@ -362,8 +447,8 @@ def judge(family: ProductFamily, rows: Tensor, forms: Sequence[WeightForm]) -> l
     if not len(rows := rows[rows.isfinite().all(dim=1)]):
         raise CheckError(f"{family.name} reads rows that are not finite")
     rows = rows[:: max(len(rows) // JUDGED_ROWS, 1)][:JUDGED_ROWS]
-    operands, most = [rows.clone() for _ in LARGE], torch.finfo(rows.dtype).max / 16
-    for times, each in zip(LARGE, operands, strict=True):
+    operands, most = [rows.clone() for _ in weight_choice.LARGE], torch.finfo(rows.dtype).max / 16
+    for times, each in zip(weight_choice.LARGE, operands, strict=True):
         each[::2, rows.abs().amax(dim=0).argmax()] *= times
         each.clamp_(-most, most)  # float16 overflows early
     together, worst = torch.cat(operands), list[Any]()

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import noyau
-from noyau.engines import cuda_folds
+from noyau.engines import cuda_engine
 from noyau.engines.cuda_engine import SplitOp
 from noyau.errors import UnsupportedError
 from noyau.hosts.torch.cuda import peer_replay
@@ -206,7 +206,7 @@ def recorded(run, tensors):
 @pytest.mark.parametrize(("op", "shape", "more"), [(totals, (11, 3), (2.0,)), (total, 11, ()), (best, 11, ())])
 def test_a_replay_gives_the_results_of_the_tensors_of_each_call(lanes, monkeypatch, op, shape, more):
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: lanes[HOME])
-    monkeypatch.setattr(cuda_folds, "_record", recorded)
+    monkeypatch.setattr(cuda_engine, "_record", recorded)
     split_op = SplitOp(op, [torch.device("cpu")] * 3)
     split_op.read = lambda arguments: peer_replay.read_call([0] * 3, arguments)
     for shards, want in cases(op, split_op.devices, shape, more):

@@ -12,10 +12,9 @@ from noyau.codegen.triton.row_attention import RowAttention, source
 from noyau.dtypes import DType
 from noyau.errors import CheckError
 from noyau.hosts.torch.modules import row_products
-from noyau.jobs.optimize.torch import row_kernels
+from noyau.jobs.optimize.torch import weights
 from noyau.jobs.optimize.torch import weights as weights_module
-from noyau.jobs.optimize.torch.row_kernels import certify_attention
-from noyau.jobs.optimize.torch.weights import TorchWeightStage
+from noyau.jobs.optimize.torch.weights import TorchWeightStage, certify_attention
 from tests.hosts.torch.modules.test_row_products import captured, drawn
 from tests.jobs.optimize.torch.test_weights import clock_of
 
@@ -83,7 +82,7 @@ def test_attention_is_ours_where_it_is_faster(seconds, count):
 @pytest.mark.parametrize("error", [CheckError("at (0, 0)"), AssertionError()], ids=repr)
 def test_a_kernel_that_is_wrong_or_does_not_run_leaves_attention_to_torch(error, monkeypatch):
     torch._dynamo.reset()
-    monkeypatch.setattr(row_kernels, "certify_attention", lambda *_: (_ for _ in ()).throw(error))
+    monkeypatch.setattr(weights, "certify_attention", lambda *_: (_ for _ in ()).throw(error))
     with torch.no_grad():
         found = captured(Reader(), *(drawn(1, 2, n, 16, seed=at) for at, n in enumerate((1, 30, 30))))
         assert not weights_module.TorchWeightStage(*found, "none", None, clock=clock_of(0.5)).run().kept

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from noyau.workers.channel import Channel, pair
+from noyau.workers.worker import Channel, pair
 
 
 @pytest.fixture

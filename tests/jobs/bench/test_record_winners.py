@@ -6,8 +6,7 @@ import numpy as np
 
 import noyau
 from noyau.errors import OutputError
-from noyau.jobs.bench.record import RETURNING
-from noyau.jobs.bench.winners import winner_of
+from noyau.jobs.bench.record import RETURNING, winner_of
 from noyau.kernels.programs.generate import specialization_of
 from noyau.ops.dispatch.choice import REFERENCE
 from noyau.signatures.instances import bind

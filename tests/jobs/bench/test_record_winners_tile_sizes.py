@@ -5,7 +5,7 @@ import pytest
 
 import noyau
 from noyau.dtypes import DType
-from noyau.jobs.bench.winners import CELLS_A_THREAD, MOST, WARP, chosen_tiles, read_tiles, tilings
+from noyau.jobs.bench.record import CELLS_A_THREAD, MOST, WARP, chosen_tiles, read_tiles, tilings
 
 
 @noyau.op("float[n] -> float[n]")

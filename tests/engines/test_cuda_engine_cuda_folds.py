@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import noyau
-from noyau.engines.cuda_engine import SplitOp
-from noyau.engines.cuda_folds import DeviceFolds
+from noyau.engines.cuda_engine import DeviceFolds, SplitOp
 from noyau.ir.graph import Reduce
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from noyau.codegen.c import printer as c_printer
 from noyau.compiler.passes.normal_form import normalise
-from noyau.compiler.schedules.cpu.index_set_splitting import LONG
+from noyau.compiler.schedules.cpu.stages import LONG
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.compiler.schedules.primitives import stride_of
 from noyau.dtypes import DType
