@@ -372,7 +372,8 @@ class UnsignedCalls(KeptCalls):
         """The properties of arguments that say if a kernel can be made: dtypes and shapes of arrays, texts, types of
         others, and whether they are defaults."""
         pairs = zip_longest((*args, *self.defaults()[len(args) :]), self.defaults())  # one too many is another kind
-        return [_shape(a) if type(a) is np.ndarray else a if type(a) in WORDS else (type(a), a is b) for a, b in pairs]
+        own = (((a.dtype, a.shape) if type(a) is np.ndarray else (type(a), a is b), a) for a, b in pairs)
+        return [value if type(value) in WORDS else facts for facts, value in own]
 
     def run_as_written(self, kinds: list[Any], constants: Mapping[str, Any], args: tuple[Any, ...], out: Any) -> Any:
         """The results of the reference for arguments of kinds without a signature, or MISS."""
@@ -404,10 +405,6 @@ def signature_of(trace: Trace) -> Signature:
 
 def _kind(array: Array) -> tuple[Any, ...]:
     return array.dtype, _ones(array)
-
-
-def _shape(array: Array) -> tuple[Any, ...]:
-    return array.dtype, array.shape
 
 
 def _ones(array: Array) -> tuple[bool, ...]:
