@@ -103,7 +103,7 @@ class _CommandParser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.register("type", Path, lambda text: Path(command_line.target_of(text)))
+        self.register("type", Path, lambda text: Path(command_line.place_of(text)))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         if self.is_inner:

@@ -34,12 +34,16 @@ class Command:
     run: Callable[[argparse.Namespace], int]
 
 
-def target_of(text: str) -> str:
-    """A target, with a leading "noyau.reductions" replaced by the file of noyau's own reductions. ArgumentTypeError for
-    a blank text: as a path it would be the working folder."""
-    place, mark, name = text.partition("::")
+def place_of(text: str) -> str:
+    """The text. ArgumentTypeError for a blank one: as a path it would be the working folder."""
     if not text.strip():
         raise argparse.ArgumentTypeError(f"{text!r} names no file")
+    return text
+
+
+def target_of(text: str) -> str:
+    """A target, with a leading "noyau.reductions" replaced by the file of noyau's own reductions."""
+    place, mark, name = place_of(text).partition("::")
     own = Path(__file__).parent.parent / "engines" / "reductions" / "__init__.py"
     return f"{own}{mark}{name}" if place == "noyau.reductions" else text
 

@@ -249,3 +249,10 @@ def test_an_unknown_option_shows_the_usage_of_its_command(capsys):
 def test_what_stands_behind_two_dashes_is_no_option(capsys):
     assert cli.main(["show", "--", "--help"]) == 2
     assert "--help" in capsys.readouterr().err
+
+
+def test_noyaus_own_reductions_are_a_target_and_no_place_to_write_to():
+    """A record went to the file of the package."""
+    read = cli._parser().parse_args(["stream", "noyau.reductions::Sum", "noyau.reductions", "--json=noyau.reductions"])
+    assert read.target.endswith("__init__.py::Sum")
+    assert (read.source, str(read.json)) == ("noyau.reductions", "noyau.reductions")

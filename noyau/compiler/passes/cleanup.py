@@ -9,7 +9,7 @@ import numpy as np
 
 from noyau.compiler.passes.rewrite import Change, Rebuilder, rebuild, view_of
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import flat_index, index_name, product
+from noyau.ir.dims import Shape, flat_index, index_name, product
 from noyau.ir.graph import Constant, Graph, Input, Iota, Map, Node, Select, View
 from noyau.ir.graph import constant as constant_node
 from noyau.ir.graph_interpreter import Evaluator
@@ -84,18 +84,24 @@ def compose_views(graph: Graph) -> Graph:
 
 
 def _compose(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:
-    if not isinstance(node.kind, View):
-        return (node,)
-    source, index = rebuilder.nodes[node.inputs[0]], node.kind.index
-    if isinstance(source.kind, View):
-        here = {index_name(axis): dim for axis, dim in enumerate(index)}
-        index = tuple(simplify(dim.replace(here), node.extents) for dim in source.kind.index)
-        return _compose(replace(node, kind=View(index), inputs=source.inputs), rebuilder)
-    if isinstance(source.kind, Select):
-        axis, starts = source.kind.axis, source.kind.starts
-        for piece, start, end in zip(source.inputs, starts, (*starts[1:], source.shape[axis]), strict=True):
-            at = simplify(index[axis] - start, node.extents)
-            if within(at, end - start, node.extents):
-                index = (*index[:axis], at, *index[axis + 1 :])
-                return _compose(replace(node, kind=View(index), inputs=(piece,)), rebuilder)
+    while isinstance(node.kind, View):  # no recursion: a loop that appends leaves a chain of thousands
+        source, index = rebuilder.nodes[node.inputs[0]], node.kind.index
+        if isinstance(source.kind, View):
+            here = {index_name(axis): dim for axis, dim in enumerate(index)}
+            index = tuple(simplify(dim.replace(here), node.extents) for dim in source.kind.index)
+            node = replace(node, kind=View(index), inputs=source.inputs)
+        elif isinstance(source.kind, Select) and (place := _piece(index, source, source.kind, node)):
+            node = replace(node, kind=View(place[0]), inputs=(place[1],))
+        else:
+            break
     return (node,)
+
+
+def _piece(index: Shape, source: Node, kind: Select, view: Node) -> tuple[Shape, str] | None:
+    """The index of a view in the one piece that it reads, and that piece; None where it reads several."""
+    axis, starts = kind.axis, kind.starts
+    for piece, start, end in zip(source.inputs, starts, (*starts[1:], source.shape[axis]), strict=True):
+        at = simplify(index[axis] - start, view.extents)
+        if within(at, end - start, view.extents):
+            return (*index[:axis], at, *index[axis + 1 :]), piece
+    return None

@@ -22,9 +22,9 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     own = "noyau.reductions::HyperLogLog is one of noyau's own"
     add("target", type=command_line.target_of, metavar="FILE.py::OP", help=f"an op, or a reduction; {own}")
     sources = "files (Parquet, CSV, Arrow, .npy; a folder, a glob, a URL), or URL::TABLE"
-    add("source", type=command_line.target_of, metavar="SOURCE", help=sources)
+    add("source", type=command_line.place_of, metavar="SOURCE", help=sources)
     sink = "x.parquet, .csv, .npy or URL::TABLE for rows; .npz, .json for a result"
-    add("-o", "--output", type=command_line.target_of, metavar="SINK", help=sink)
+    add("-o", "--output", type=command_line.place_of, metavar="SINK", help=sink)
     add("--column", action="append", default=[], metavar="ARG=NAME[,NAME...]", help="the column of an argument")
     add("--argument", action="append", default=[], metavar="ARG=VALUE", help="an argument or a parameter without rows")
     add("--where", metavar="CONDITION", help="rows to read: \"price > 3 and shop in ('a', 'b')\"")
@@ -47,7 +47,7 @@ def _values(option: str, texts: list[str], form: str, read: Callable[[str], Any]
         name, _, value = text.partition("=")
         try:
             values[name] = read(value if name else "")
-        except (ValueError, SyntaxError) as fault:
+        except (ValueError, SyntaxError, TypeError) as fault:
             raise InputError(f"{option} {text} is not {form}") from fault
     return values
 

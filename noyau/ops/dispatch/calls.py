@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, count, zip_longest
@@ -36,6 +36,8 @@ Array = np.ndarray
 Entries: TypeAlias = dict[int, tuple[Selection, Entry | None]]  # a fast call for each choice, by its id
 WORDS = (str, bool, type(None))  # the types of arguments that are constants without a signature
 FAST_CALLS = 8  # kept for the same constants, the newest first
+MOST_CONSTANTS = 512  # sets of constants with fast calls
+MOST_TEXTS = 64  # arguments of an op that become constants; with further ones its reference runs
 
 
 class ReferenceWarning(UserWarning):
@@ -57,6 +59,8 @@ class KeptCalls:
         """Put a fast call first among those with these constants."""
         rest = tuple(each for each in self.fast_calls(constants) if each != fast_call)
         if constants:
+            if len(self.others) >= MOST_CONSTANTS:  # they differ from call to call
+                self.others = {}
             self.others[constants_key(constants)] = (fast_call, *rest)[:FAST_CALLS]
         else:
             self.plain = (fast_call, *rest)[:FAST_CALLS]
@@ -247,6 +251,7 @@ class UnsignedCalls(KeptCalls):
         self.description, self.token = description, new_token(description.name)
         self.unwarned = threading.Lock()  # whoever takes it warns
         self.kinds: dict[Any, list[SignatureCalls]] = {}
+        self.texts = set[str]()
         self.once = Once()
 
     def forget(self) -> None:
@@ -289,10 +294,16 @@ class UnsignedCalls(KeptCalls):
         reference, end = self.description.reference, len(args)
         names, least = reference.parameters, max(1, reference.function.__code__.co_posonlyargcount)
         while end > least and not isinstance(args[end - 1], np.ndarray | np.generic):
-            if type(args[end - 1]) not in WORDS and args[end - 1] is not reference.defaults.get(names[end - 1], self):
+            if not self.is_word(args[end - 1]) and args[end - 1] is not reference.defaults.get(names[end - 1], self):
                 break
             end -= 1
         return args[:end], {**constants, **dict(zip(names[end:], args[end:], strict=False))}
+
+    def is_word(self, value: Any) -> bool:
+        """Whether a value is True, False, None, or one of the few texts that an op gets."""
+        if type(value) is str and len(self.texts) < MOST_TEXTS:
+            self.texts.add(value)
+        return value in self.texts if type(value) is str else type(value) in WORDS
 
     def through(self, every: Sequence[Any], keywords: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
         """The results by a fast call of an earlier similar call, else by full dispatch."""
@@ -306,7 +317,8 @@ class UnsignedCalls(KeptCalls):
         else:
             calls = self.of_signature(args, constants)
             entries, results = calls.entries, calls.whole(args, constants, sizes, out)
-        if fast_calls := calls.fast_calls(constants):
+        is_fixed = all(isinstance(each, Hashable) for each in every[len(args) :])  # no list that may change
+        if is_fixed and (fast_calls := calls.fast_calls(constants)):
             end, fast_call, defaults = len(args), fast_calls[0], self.defaults()
             least = max((at + 1 for at in range(end, len(every)) if every[at] is not defaults[at]), default=end)
             if least > end or (len(every) > end and fast_call in self.fast_calls(keywords)):  # a default was there
@@ -360,7 +372,8 @@ class UnsignedCalls(KeptCalls):
         """The properties of arguments that say if a kernel can be made: dtypes and shapes of arrays, texts, types of
         others, and whether they are defaults."""
         pairs = zip_longest((*args, *self.defaults()[len(args) :]), self.defaults())  # one too many is another kind
-        return [_shape(a) if type(a) is np.ndarray else a if type(a) in WORDS else (type(a), a is b) for a, b in pairs]
+        own = (((a.dtype, a.shape) if type(a) is np.ndarray else (type(a), a is b), a) for a, b in pairs)
+        return [value if type(value) in WORDS else facts for facts, value in own]
 
     def run_as_written(self, kinds: list[Any], constants: Mapping[str, Any], args: tuple[Any, ...], out: Any) -> Any:
         """The results of the reference for arguments of kinds without a signature, or MISS."""
@@ -392,10 +405,6 @@ def signature_of(trace: Trace) -> Signature:
 
 def _kind(array: Array) -> tuple[Any, ...]:
     return array.dtype, _ones(array)
-
-
-def _shape(array: Array) -> tuple[Any, ...]:
-    return array.dtype, array.shape
 
 
 def _ones(array: Array) -> tuple[bool, ...]:

@@ -214,8 +214,11 @@ def _with_unused(ran: RunResult, plan: WorkSharing, again: Callable[[WorkSharing
     same: set[int] = set()
     with suppress(CheckError, UnsupportedError):  # a run that ends otherwise depends on it
         runs = [again(replace(plan, fill=fill)) for fill in FILLS] if unset and not ran.refusal else []
-        digests = zip(*([each.digest for each in run.grids] for run in runs), strict=False)
-        same = {n for n, each in enumerate(digests) if len(set(each)) == 1 and not any(run.refusal for run in runs)}
+        ended = bool(runs) and not any(run.refusal for run in runs)
+        for number, (own, *grids) in enumerate(zip(ran.grids, *(run.grids for run in runs), strict=False)):
+            seen = {(each.site, each.launch, each.count) for each in (own, *grids)}  # files may lead it elsewhere
+            if ended and len(seen) == len({each.digest for each in grids}) == 1:
+                same.add(number)
     unused = {each for each in unset if each.launch in same}
     return replace(ran, faults=tuple(replace(each, words=UNUSED) if each in unused else each for each in ran.faults))
 

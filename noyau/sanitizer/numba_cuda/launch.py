@@ -4,9 +4,10 @@ import ctypes
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from io import StringIO
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -36,6 +37,7 @@ from noyau.verify.findings import Finding
 
 BLOCK_MOST = 1024  # threads of a block, on every GPU since compute capability 2.0
 LANGUAGE = "numba_cuda"
+_MOST_KEPT_BYTES = 1 << 26  # of arrays that are copied, so that a launch may run again
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,17 +166,18 @@ def launch_kernel(
     UnsupportedError names what cannot be watched, and its line; a thread's exception propagates."""
     run = SimulatedLaunch(configuration, LaunchRecorder(most, shadow, goes_on=goes_on))
     arrays = [root_of(each.value) for each in arguments if isinstance(each.value, np.ndarray)]
-    before = [array.copy() for array in arrays]
+    before = [array.copy() for array in arrays] if sum(each.nbytes for each in arrays) <= _MOST_KEPT_BYTES else None
 
-    def again(fill: int) -> int:
+    def again(fill: int) -> tuple[int, str]:
         rerun = SimulatedLaunch(configuration, LaunchRecorder(most), fill=fill)
-        _run(function, rerun, arguments, held)
-        return rerun.recorder.shadow.accesses
+        with redirect_stdout(StringIO()) as printed:
+            _run(function, rerun, arguments, held)
+        return rerun.recorder.shadow.accesses, printed.getvalue()
 
     with suppress(TooManyError):
         try:
             _run(function, run, arguments, held)
-            run.uses_unset = _uses_unset(run, again, arrays, before)
+            run.uses_unset = before is None or _uses_unset(run, again, arrays, before)
         except MemoryError as fault:
             remedy = "check it on smaller arrays"
             raise UnsupportedError(f"the shadow of its arrays has no room ({fault}); {remedy}") from None
@@ -182,9 +185,10 @@ def launch_kernel(
 
 
 def _uses_unset(
-    run: SimulatedLaunch, again: Callable[[int], int], arrays: Sequence[np.ndarray], before: Sequence[np.ndarray]
+    run: SimulatedLaunch, again: Callable[[int], Any], arrays: Sequence[np.ndarray], before: Sequence[np.ndarray]
 ) -> bool:
-    """Whether accesses or results change with the bytes of unset memory that it read; its arrays stay as they are."""
+    """Whether accesses, results or what it prints change with the bytes of unset memory that it read; its arrays stay
+    as they are."""
     roots, seen = run.recorder.roots, run.recorder.shadow.observations()
     unset = {each.memory for each in seen if each.kind is FindingKind.UNINITIALISED}
     is_own = unset and min(unset) >= 0 and not {each.memory for each in roots.values()} & unset
@@ -192,15 +196,19 @@ def _uses_unset(
         return True
     results, outcomes = [each.copy() for each in arrays], set()
     for fill in FILLS:
-        for array, held in zip(arrays, before, strict=True):
-            array[...] = held
+        _restore(arrays, before)
         with suppress(Exception):  # the first run did not raise
             outcomes.add((again(fill), *(each.tobytes() for each in arrays)))
             continue
         outcomes.add((fill,))
-    for array, held in zip(arrays, results, strict=True):
-        array[...] = held
+    _restore(arrays, results)
     return len(outcomes) > 1
+
+
+def _restore(arrays: Sequence[np.ndarray], contents: Sequence[np.ndarray]) -> None:
+    for array, held in zip(arrays, contents, strict=True):
+        if array.flags.writeable:
+            array[...] = held
 
 
 def _run(

@@ -96,3 +96,12 @@ def test_a_view_across_pieces_of_a_select_stays():
         value("c", view(at(0), at(1) + 1), "b", F32, "m", "n"),
     )
     assert compose_views(made) == made
+
+
+def test_a_view_of_a_long_chain_of_selects_reads_the_first_piece():
+    """A loop that appends leaves one; each step was a call within a call."""
+    steps = [
+        value(f"a{k}", Select(0, (Dim.of(0), Dim.of(4 * k))), f"a{k - 1} a0", F32, 4 * k + 4) for k in range(1, 1200)
+    ]
+    made = graph("b", given("a0", F32, 4), *steps, value("b", view(at(0)), "a1199", F32, 4))
+    assert compose_views(made)["b"].inputs == ("a0",)

@@ -13,7 +13,7 @@ from noyau.jobs.cli import main
         *(("--column", text, "ARG=NAME, an argument and its column") for text in ("x", "=x", "x=", "x=,y")),
         *(
             ("--argument", text, "NAME=VALUE, with a number or a list of numbers")
-            for text in ("by", "=3", "by=", "by=a")
+            for text in ("by", "=3", "by=", "by=a", "by={[]: 1}")
         ),
     ],
 )

@@ -320,3 +320,34 @@ def test_what_runs_as_its_reference_for_what_is_no_array_is_known_by_types_and_t
         assert np.array_equal(listed(x, {"by": by}), np.asarray(x.tolist()) * by)
     with pytest.raises(TypeError):  # another kind asks again
         listed(x, {"by": 2}, "twice")
+
+
+def test_a_default_that_changes_is_read_again():
+    by = {"by": 1.0}
+
+    @noyau.op
+    def scaled(x, by=by):
+        return x * np.float32(by["by"])
+
+    for number in range(4):
+        by["by"] = float(number)
+        assert np.array_equal(scaled(numbers(3), by), numbers(3) * np.float32(number))
+
+
+def test_texts_that_differ_in_each_call_make_no_kernel_each(monkeypatch):
+    monkeypatch.setattr("noyau.ops.dispatch.calls.MOST_TEXTS", 2)
+    monkeypatch.setattr("noyau.ops.dispatch.calls.MOST_CONSTANTS", 2)
+
+    @noyau.op
+    def named(x, name, *, power=1):
+        return x**power + np.float32(len(name))
+
+    for name in ("a", "bb"):
+        named(numbers(3), name)
+    with pytest.warns(noyau.ReferenceWarning, match="name is a str"):
+        named(numbers(3), "ccc")
+    assert np.array_equal(named(numbers(3), "dddd"), numbers(3) + np.float32(4))
+    assert len(named.calls.kinds) == 2
+    for power in range(2, 5):
+        named(numbers(3), "ccc", power=power)
+    assert len(named.calls.others) <= 2

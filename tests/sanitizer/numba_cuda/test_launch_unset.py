@@ -79,3 +79,24 @@ def test_narrow_integers_are_counted_in_32_bits(dtype):
     seen_of(bits_of, (1, 1), x, out)
     bits = max(32, x.itemsize * 8)
     assert out.tolist() == [[bits - 1, 1, 1], [0, bits, 1], [bits - 7, 2, 6]]
+
+
+@cuda.jit
+def prints(x, out):
+    own = cuda.local.array(2, float32)
+    out[0] = x[0] + own[0] * 0
+    print(own[1])
+
+
+def test_what_a_launch_prints_depends_on_unset_memory_too_and_is_printed_once(capsys):
+    x, out = np.ones(1, np.float32), np.zeros(1, np.float32)
+    x.flags.writeable = False
+    run, _ = seen_of(prints, (1, 1), x, out)
+    assert {each.severity for each in run.report_run("", "prints", "").findings} == {"error"}
+    assert (capsys.readouterr().out, out.tolist()) == ("0.0\n", [1.0])
+
+
+def test_of_large_arrays_no_copies_are_made(monkeypatch):
+    monkeypatch.setattr("noyau.sanitizer.numba_cuda.launch._MOST_KEPT_BYTES", 16)
+    run, _ = seen_of(sums_of_warps, (2, 64), np.arange(64, dtype=np.float32), np.zeros(64, np.float32), 0)
+    assert run.uses_unset

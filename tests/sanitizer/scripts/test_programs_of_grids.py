@@ -413,7 +413,10 @@ int main() {
         ("if (sums[lane] > 5) y[i] = 0;", "error"),  # a branch
         ("if (x[i] == 3) y[i] = 0; else y[i] = x[sums[lane] & 31];", "error"),  # an address
         ('y[i] = 0; if (warp && lane == 7) printf("%d", more[lane]);', "error"),
+        ('y[i] = 0; if (warp && lane == 7) printf("%200s%200d", "", more[lane]);', "error"),
+        ('y[i] = 0; if (warp && lane == 7) printf("%c", more[lane]);', "error"),  # which gcc turns into putchar
         ("if (!i) y[i] = sums[lane + 20];", "warning"),  # another value comes there
+        ("__shared__ int never[64]; if (never[lane] > 5) y[i] = 0;", "error"),  # gcc took it for 0
     ],
 )
 def test_unset_shared_memory_is_an_error_where_something_depends_on_it(tmp_path, line, severity):
