@@ -49,7 +49,7 @@ int main() {
     ],
 )
 def test_of_a_grid_of_many_accesses_a_part_is_watched_and_all_of_it_runs(tmp_path, monkeypatch, capfd, wrong, kinds):
-    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 200_000)
+    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 100_000)
     found = checked(tmp_path, LARGE.replace("WRONG", wrong))
     if "out-of-bounds" not in kinds:
         assert capfd.readouterr().out.split()[0] == str(
@@ -63,7 +63,7 @@ def test_of_a_grid_of_many_accesses_a_part_is_watched_and_all_of_it_runs(tmp_pat
 
 
 def test_a_block_that_makes_too_many_accesses_alone_is_watched_no_longer(tmp_path, monkeypatch):
-    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 20_000)
+    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 10_000)
     text = (
         LARGE.replace("<<<256, 64>>>", "<<<1, 64>>>")
         .replace("i < 64; ++i) out", "i < 64 * 64; ++i) out")
@@ -163,6 +163,31 @@ def test_launches_in_turn_that_find_what_they_found_before_are_not_run(tmp_path,
     assert not any(each.findings or each.unseen for each in kernels.values())
 
 
+COOPERATIVE = """#include <cstdio>
+#include <cooperative_groups.h>
+__global__ void sum(const int *x, int *out) {
+    atomicExch(out + blockIdx.x, x[blockIdx.x] + 1);
+    cooperative_groups::this_grid().sync();
+    if (!blockIdx.x && !threadIdx.x) out[4] = out[0] + out[1] + out[2] + out[3];
+}
+int main() {
+    int *x, *out, host = 0;
+    cudaMalloc(&x, 16), cudaMalloc(&out, 20);
+    cudaMemset(x, 0, 16), cudaMemset(out, 0, 20);
+    void *given[] = {&x, &out};
+    for (int i = 0; i < 8; ++i) cudaLaunchCooperativeKernel((void *)sum, 4, 1, given, 0, 0);
+    cudaMemcpy(&host, out + 4, 4, cudaMemcpyDeviceToHost);
+    printf("%d\\n", host);
+}
+"""
+
+
+def test_a_cooperative_launch_that_finds_what_one_before_found_is_not_run(tmp_path, capfd):
+    (kernel,) = checked(tmp_path, COOPERATIVE).kernels
+    assert capfd.readouterr().out == "4\n"
+    assert (kernel.calls, kernel.accesses, kernel.findings) == (8, 2 * 13, ())
+
+
 WRITTEN = """#include <cstdio>
 __global__ void twice(const int *x, int *out) { out[threadIdx.x] = 2 * x[threadIdx.x]; }
 __global__ void after_atomic(int *x, int *total, int i) { atomicAdd(total, 1), x[threadIdx.x] = i; }
@@ -211,7 +236,7 @@ int main() {
 
 @pytest.mark.parametrize(("last", "kinds"), [("64", set()), ("63", {"uninitialised", "unwritten"})])
 def test_bytes_that_look_unwritten_are_those_that_no_block_wrote(tmp_path, monkeypatch, last, kinds):
-    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 200_000)
+    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 100_000)
     kernels = checked(tmp_path, BYTES.replace("LAST", last)).kernels
     assert all("blocks were" in each.unseen for each in kernels)
     assert {one.kind for each in kernels for one in each.findings} == kinds
