@@ -172,7 +172,7 @@ def _undefined_name(error: BuildError) -> BuildError | UnsupportedError:
 
 def _globals(path: Path, parts: Sequence[Path]) -> tuple[ProgramObject, ...]:
     """Return the objects of the user's texts within the program."""
-    whole, found, groups = objects_of(path), dict[ProgramObject, None](), dict[int, set[tuple[str, int]]]()
+    whole, objects, groups = objects_of(path), dict[ProgramObject, None](), dict[int, set[tuple[str, int]]]()
     for each in (each for each in whole if each.is_local):
         groups.setdefault(each.group, set()).add((each.name, each.size))
     for part in map(objects_of, parts):
@@ -182,8 +182,8 @@ def _globals(path: Path, parts: Sequence[Path]) -> tuple[ProgramObject, ...]:
         group = max(groups, key=lambda number: len(groups[number] & local), default=-1)
         group = group if local & groups.get(group, set()) else -1
         groups.pop(group, None)
-        found |= {each: None for each in whole if (each.group == group if each.is_local else each.name in shared)}
-    return tuple(found)
+        objects |= {each: None for each in whole if (each.group == group if each.is_local else each.name in shared)}
+    return tuple(objects)
 
 
 def source_name(symbol: str) -> str:

@@ -293,3 +293,74 @@ def test_random_numbers_of_a_kernel_have_states_that_are_watched(tmp_path, right
     check = checked(tmp_path, RANDOM.replace(right, wrong, 1) if right else RANDOM)
     found = {(each.kind, int(each.place.rpartition(":")[2])) for each in check.findings}
     assert (kind, line) in found if kind else (not found and check.ok and check.is_verified), str(check)
+
+
+STRUCTS = """\
+#include <cstring>
+struct Point { float x, y, z; int id[5]; };
+__global__ void begin(Point *p, float4 *f) { p[threadIdx.x].x = 1, f[threadIdx.x].x = 2; }
+__global__ void copied(const Point *from, Point *to) { to[threadIdx.x] = from[threadIdx.x]; }
+__global__ void moved(Point *p) {
+    Point own = p[threadIdx.x];
+    own.y = 2 * own.x;
+    p[threadIdx.x] = own;
+}
+__global__ void vectors(const float4 *f, Point *p) {
+    float4 v = f[threadIdx.x];
+    p[threadIdx.x].z = v.x;
+}
+__global__ void shared(Point *p) {
+    __shared__ Point s[32];
+    if (threadIdx.x >= FIRST) s[threadIdx.x].id[2] = 3;
+    __syncthreads();
+    p[threadIdx.x] = s[31 - threadIdx.x];
+}
+__global__ void bytes(const Point *from, Point *to) { memcpy(to + threadIdx.x, from + threadIdx.x, sizeof *to); }
+int main() {
+    Point *p, *q, *r;
+    float4 *f;
+    cudaMalloc(&p, 32 * sizeof *p), cudaMalloc(&q, 32 * sizeof *q), cudaMalloc(&r, 32 * sizeof *r);
+    cudaMalloc(&f, 32 * sizeof *f);
+    begin<<<1, MANY>>>(p, f);
+    begin<<<1, MANY>>>(r, f);
+    copied<<<1, 32>>>(p, q);
+    bytes<<<1, 32>>>(r, q);
+    moved<<<1, 32>>>(q);
+    vectors<<<1, MANY>>>(f, q);
+    shared<<<1, 32>>>(q);
+}
+"""
+
+
+def test_a_value_that_is_copied_whole_is_read_where_nothing_of_it_was_set(tmp_path):
+    assert checked(tmp_path, STRUCTS.replace("MANY", "32").replace("FIRST", "0")).is_verified  # members stay unset
+    found = checked(tmp_path, STRUCTS.replace("MANY", "31").replace("FIRST", "1"))
+    errors = {(each.kernel, each.kind, each.message.partition(" of block")[0]) for each in found.errors}
+    assert errors == {(name, "uninitialised", "thread 31") for name in ("copied", "bytes", "shared")}
+
+
+ON_STACKS = """\
+#include <cstdio>
+__device__ char *marks[64];
+__global__ void noted(int is_waiting) {
+    char own;
+    marks[threadIdx.x] = &own;
+    if (is_waiting && threadIdx.x % 16 == 3) __syncwarp(1u << threadIdx.x % 32);
+    marks[threadIdx.x] = &own;
+}
+int main() {
+    char *kept[64];
+    for (int k = 0; k < 2; ++k) {
+        noted<<<1, 64>>>(k);
+        cudaMemcpyFromSymbol(kept, marks, sizeof kept);
+        int many = 1;
+        for (int i = 1; i < 64; ++i) many += kept[i] != kept[i - 1];
+        printf("%d ", many);
+    }
+}
+"""
+
+
+def test_threads_that_do_not_wait_share_a_stack(tmp_path, capfd):
+    assert checked(tmp_path, ON_STACKS).ok
+    assert capfd.readouterr().out.split() == ["1", "5"]  # behind each one that waits the next ones have another
