@@ -110,8 +110,7 @@ def _link(source: Source, options: c_compiler.CompilerOptions, others: tuple[Pat
         path = c_compiler.program(objects, words, c_compiler.CompilerOptions(compiler=options.compiler))
     except BuildError as error:
         raise _undefined_name(error) from None
-    variables = dict.fromkeys(each for part in (own, *others) for each in _globals(path, part))
-    return InstrumentedProgram(path, lines_of(path, OWN), tuple(variables))
+    return InstrumentedProgram(path, lines_of(path, OWN), _globals(path, (own, *others)))
 
 
 def _compiler() -> str:
@@ -138,7 +137,8 @@ def _flags(source: Source) -> tuple[str, ...]:
         contents = b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
         digest = hashlib.sha256(contents).hexdigest()[:16]
         flags += ("--param=tsan-distinguish-volatile=1", "-isystem", str(folder), "-include", "noyau_cuda.h")
-        flags += (f"-DNOYAU_SHIM_{digest}", "-fsanitize=alignment")
+        # Without -fno-tree-sra a copy of a struct reads members that nobody needs, nor has set.
+        flags += (f"-DNOYAU_SHIM_{digest}", "-fsanitize=alignment", "-fno-tree-sra")
     return flags
 
 
@@ -170,12 +170,20 @@ def _undefined_name(error: BuildError) -> BuildError | UnsupportedError:
     return UnsupportedError(f"{where} {', '.join(names)}, which cannot be watched; check a kernel without it")
 
 
-def _globals(path: Path, own: Path) -> list[ProgramObject]:
-    """Return the objects of the user's text within the program."""
-    parts, whole = objects_of(own), objects_of(path)
-    names, shared = {each.name for each in parts}, {each.name for each in parts if not each.is_local}
-    first = min((each.group for each in whole if each.is_local and each.name in names), default=0)
-    return [each for each in whole if (each.name in shared if not each.is_local else each.group == first)]
+def _globals(path: Path, parts: Sequence[Path]) -> tuple[ProgramObject, ...]:
+    """Return the objects of the user's texts within the program."""
+    whole, objects, groups = objects_of(path), dict[ProgramObject, None](), dict[int, set[tuple[str, int]]]()
+    for each in (each for each in whole if each.is_local):
+        groups.setdefault(each.group, set()).add((each.name, each.size))
+    for part in map(objects_of, parts):
+        local = {(each.name, each.size) for each in part if each.is_local}
+        shared = {each.name for each in part if not each.is_local}
+        # Two files may have objects of the same names: each takes the group that it has most in common with.
+        group = max(groups, key=lambda number: len(groups[number] & local), default=-1)
+        group = group if local & groups.get(group, set()) else -1
+        groups.pop(group, None)
+        objects |= {each: None for each in whole if (each.group == group if each.is_local else each.name in shared)}
+    return tuple(objects)
 
 
 def source_name(symbol: str) -> str:

@@ -263,7 +263,7 @@ static int run_block(fiber *threads, int count) {
         for (int i = 0; i < count; ++i) {
             if (threads[i].state != RUNS) continue;
             threads[i].is_spinning = 0;
-            switch_to(threads + i);
+            step_thread(threads + i), i = (int)(last_to_wait - threads);
             spinning += threads[i].state == RUNS && threads[i].is_spinning;
         }
         for (int i = 0; i < count; i += WARP) {

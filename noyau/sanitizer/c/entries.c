@@ -62,7 +62,7 @@ PLAIN(2)
 PLAIN(4)
 PLAIN(8)
 PLAIN(16)
-void __tsan_read_range(void *at, size_t bytes) { touch_range(at, (int64_t)bytes, READ, HERE); }
+void __tsan_read_range(void *at, size_t bytes) { copy_value(at, (int64_t)bytes, HERE); }
 void __tsan_write_range(void *at, size_t bytes) { touch_range(at, (int64_t)bytes, WRITE, HERE); }
 void __tsan_vptr_update(void **at, void *to) { (void)to, touch(at, 8, WRITE, HERE, 1); }
 void __tsan_vptr_read(void **at) { touch(at, 8, READ, HERE, 1); }

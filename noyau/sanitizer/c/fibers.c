@@ -61,8 +61,12 @@ static void switch_to(fiber *next) {
 
 static void end_fiber(void);
 
+static fiber *next_on_stack(void);
+
+/* Runs a thread, and on the same stack those of a block that follow it, up to the first one that waits. */
 static void begin_fiber(void) {
-    now->run(now->argument);
+    do now->run(now->argument);
+    while (next_on_stack());
     end_fiber();
 }
 
@@ -72,17 +76,22 @@ static void open_fibers(void) {
     if (!grid_stacks || !fibers) fatal("there is no room for the stacks of threads");
 }
 
-/* The fiber of this number, ready to run. */
-static fiber *make_fiber(int number, void (*run)(void *), void *argument) {
+/* The thread of a grid with this place among the fibers, ready to run. */
+static void make_thread(int place, int number, void (*run)(void *), void *argument) {
     if (!fibers) open_fibers();
-    if (number >= MOST_FIBERS) fatal("more than 4095 threads at a time are too many to watch");
-    fiber *made = fibers + number;
-    char *stack = grid_stacks + (size_t)number * STACK_BYTES;
-    if (!made->stack) mprotect(stack, STACK_GUARD, PROT_NONE);
-    *made = (fiber){.stack = stack, .run = run, .argument = argument, .state = RUNS, .number = number};
-    made->top = first_top(stack + STACK_BYTES - number % 102 * 320, begin_fiber); /* equal places share few sets of a cache */
-    if (number >= fiber_count) fiber_count = number + 1;
-    return made;
+    fiber *made = fibers + place;
+    if (!made->stack) mprotect(made->stack = grid_stacks + (size_t)place * STACK_BYTES, STACK_GUARD, PROT_NONE);
+    char *const stack = made->stack;
+    __real_memset(made, 0, offsetof(fiber, own));
+    made->stack = stack, made->run = run, made->argument = argument, made->state = RUNS, made->number = number;
+    if (place >= fiber_count) fiber_count = place + 1;
+}
+
+/* Runs a thread of a grid from where it waits, or from its begin. */
+static void step_thread(fiber *f) {
+    const int place = (int)(f - fibers); /* equal places of stacks share few sets of a cache */
+    if (!f->top) f->top = first_top(f->stack + STACK_BYTES - place % 102 * 320, begin_fiber);
+    switch_to(f);
 }
 
 /* A fiber with a large stack, which is watched. */
@@ -116,9 +125,10 @@ static fiber *open_fiber(int number, void (*run)(void *), void *argument) {
 static void close_fiber(fiber *f) { f->next = free_fibers, free_fibers = f; }
 
 static fiber *scheduler = &main_fiber; /* gets the turn when a thread of a grid waits or ends */
+static fiber *last_to_wait;
 
 static void give_way(int state) {
-    now->state = state;
+    now->state = state, last_to_wait = now;
     switch_to(now->runner ? now->runner : scheduler);
 }
 
@@ -126,4 +136,12 @@ static void drop_copies(void);
 static void end_fiber(void) {
     drop_copies();
     give_way(ENDED);
+}
+
+/* The thread of a block that follows the running one, which ends, where it has not begun: it takes over the stack. */
+static fiber *next_on_stack(void) {
+    if (mode != GRID || now->number + 1 == (int)grid_threads || now[1].top || now[1].state != RUNS) return 0;
+    drop_copies(), settle_pending(), settle_left_out();
+    now->state = ENDED;
+    return ++now;
 }

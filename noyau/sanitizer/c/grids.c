@@ -163,7 +163,7 @@ static void begin_block(resident *r, uint32_t number, int threads, void (*run)(v
     shared_round = r->round, block_epoch = 0;
     if (tls_block.bytes) __real_memset(tls_block.start, shared_fill, (size_t)tls_block.bytes);
     __real_memset(dynamic_shared->start, shared_fill, (size_t)dynamic_shared->bytes);
-    for (int i = 0; i < threads; ++i) make_fiber(first + i, run, argument)->number = i;
+    for (int i = 0; i < threads; ++i) make_thread(first + i, i, run, argument);
     r->threads = fibers + first, r->state = RUNS;
 }
 

@@ -198,6 +198,8 @@ static inline int is_in_place(const place *p, const char *at, int how) {
 /* A large array of the host that nothing runs beside has no cells yet, which take more memory than it does: they are
    needed for a write whose bytes look like unwritten memory, and for a read of such bytes. */
 static int filled_with = -1; /* the byte that memset writes */
+enum { MOST_VALUE = 256 };
+static int is_value; /* the current range is one value */
 static int needs_no_cells(block *b, int64_t offset, int64_t bytes, int how, int is_scalar) {
     if (b->cells || mode != SERIAL || b->kind != HEAP || b->bytes < LARGE_BYTES) return 0;
     if (is_in_work || is_mapping || now->lanes.iteration) return 0;
@@ -208,7 +210,7 @@ static int needs_no_cells(block *b, int64_t offset, int64_t bytes, int how, int 
         leave_out(at, bytes, 0);
         return 1;
     }
-    return !b->is_fresh || offset < b->fresh_from || !is_scalar || bytes < b->widest || !is_poison(at, (int)bytes);
+    return !b->is_fresh || offset < b->fresh_from || !(is_scalar || is_value) || bytes < b->widest || !is_poison(at, (int)bytes);
 }
 
 /* Makes cells, of 1 << `most` bytes at most, of which this part takes whole ones. */
@@ -229,6 +231,14 @@ static int is_read_of_copied(block *b, int64_t offset, int64_t bytes, int site) 
     return 1;
 }
 
+/* A value of several cells has none where none of them was ever set: members of a struct, and padding, may stay unset. */
+static int is_unset_value(const block *b, int64_t offset, int64_t bytes) {
+    const uint32_t round = b->kind == SHARED ? shared_round : 0; /* what was set there before is another block's */
+    for (int64_t i = offset >> b->shift; i < (offset + bytes) >> b->shift; ++i)
+        if (b->cells[i].round & IS_SET && (!round || (b->cells[i].round & ~(uint32_t)FLAGS) == round)) return 0;
+    return is_poison(b->start + offset, (int)bytes);
+}
+
 static void touch_block(block *b, int64_t offset, int64_t bytes, int how, int site, int is_scalar) {
     if (mode != GRID && how != READ) b->version = b->host_version = ++versions;
     if (needs_no_cells(b, offset, bytes, how, is_scalar)) return;
@@ -242,6 +252,7 @@ static void touch_block(block *b, int64_t offset, int64_t bytes, int how, int si
         fit_cells(b, offset, bytes, is_scalar ? 3 : MOST_SHIFT);
     }
     if (now->lanes.iteration) touch_lane(b, offset, how, site);
+    if (how == READ && (is_scalar || is_value) && bytes > 1 << b->shift) is_scalar = b->is_fresh && is_unset_value(b, offset, bytes);
     for (int64_t i = offset >> b->shift; i < (offset + bytes) >> b->shift; ++i)
         touch_cell(b, b->cells + i, i << b->shift, how, site, is_scalar);
     if (mode == GRID && b->launch != launches && b->kind != SHARED && b->kind != STACK) {
@@ -378,6 +389,13 @@ static void touch_range(const void *address, int64_t bytes, int how, int site) {
     touch(at, bytes, how, site, 0);
 }
 
+/* Reads a small value whole, such as a struct. */
+static void copy_value(const void *at, int64_t bytes, int site) {
+    is_value = bytes <= MOST_VALUE;
+    touch_range(at, bytes, READ, site);
+    is_value = 0;
+}
+
 static block *heap_block(int64_t bytes, int64_t align, int fresh, int site) {
     block *made = allocate(bytes, align, HEAP, fresh);
     if (made) {
@@ -492,7 +510,7 @@ void _ZdaPvmSt11align_val_t(void *at, size_t bytes, size_t align) { (void)bytes,
 
 void *__wrap_memcpy(void *to, const void *from, size_t bytes) {
     const int site = HERE;
-    touch_range(from, (int64_t)bytes, READ, site);
+    copy_value(from, (int64_t)bytes, site);
     touch_range(to, (int64_t)bytes, WRITE, site);
     return __real_memcpy(to, from, bytes);
 }

@@ -152,7 +152,7 @@ static void hash_memories(const struct launch_kept *k) {
 
 /* Whether a launch need not run; otherwise its use of memory is recorded. */
 static int begin_tracking(int64_t shared, const void *argument, int64_t bytes) {
-    if (launch_now < 0 || is_mapping || is_cooperative || bytes > MOST_ARGUMENT_BYTES || !bytes) return 0;
+    if (launch_now < 0 || is_mapping || bytes > MOST_ARGUMENT_BYTES || !bytes) return 0;
     tracked = kept + launch_now, hashed_count = 0;
     if (is_alike(tracked, shared, argument, bytes)) {
         const int is_there = is_again(tracked), is_held = !is_there && holds_again(tracked);

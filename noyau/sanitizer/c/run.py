@@ -27,7 +27,7 @@ Array = np.ndarray
 BLOCKS, ROUND_ROBIN, RANDOM = 0, 1, 2
 WAITS_TIMES = 10  # limit in elapsed time, as a multiple of the CPU seconds
 MEMORY_MIB = 4096  # limit on a program with the shadow of its memory
-# Watched accesses of grids, of 50 ns each: of a launch, and of all launches per second of a run's time limit.
+# Watched accesses of grids, of 50 ns each: of a launch, more if a run has more than a minute, and of all per second.
 WATCHED, WATCHED_IN_A_SECOND = 200_000_000, 10_000_000
 ONE_THREAD = LaunchConfig()
 WHOLE = -1  # in place of the number of a call: the program's own main()
@@ -246,9 +246,10 @@ def _request(
 ) -> bytes:
     """Return the request that main.c reads."""
     lines = [f"threads {plan.threads} plan {plan.distribution} seed {plan.seed} limit {int(patience_s * 1000)}"]
+    of_launch = int(WATCHED * max(1, patience_s / 60))
     lines += [
         f"chosen {number}",
-        f"memory {MEMORY_MIB} watched {WATCHED} {int(patience_s * WATCHED_IN_A_SECOND)}",
+        f"memory {MEMORY_MIB} watched {of_launch} {int(patience_s * WATCHED_IN_A_SECOND)}",
         f"map {int(maps)} fill {plan.fill}",
     ]
     lines += [f"grid {' '.join(map(str, (*launch.grid, *launch.block)))} {launch.shared_bytes}"]

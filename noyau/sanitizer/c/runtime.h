@@ -13,6 +13,7 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,9 +139,9 @@ typedef struct {
     int32_t places;
 } lanes;
 
-/* A fiber: a stack on which a thread runs. */
+/* A fiber: a thread that runs on a stack. A thread of a grid has only the first part, up to `own`. */
 typedef struct fiber {
-    void *top;          /* its stack pointer while another runs */
+    void *top;          /* its stack pointer while another runs; none before it has begun */
     char *stack;
     void (*run)(void *);
     void *argument, *result;
@@ -149,16 +150,8 @@ typedef struct fiber {
     uint32_t time, mask, gone, fenced;
     uint64_t value, answer;
     int32_t lane, operation, extra, touched;
-    char *own_tls;
     struct fiber *runner, *next; /* its scheduler, for a member of a team; the next free fiber */
-    team *team;
-    share own;                   /* the loop that it runs in a team of one */
-    int32_t region_step;         /* the worksharing constructs that it has met */
     int32_t turn;                /* accesses since it got the turn */
-    int32_t league, teams, team_number; /* of `teams`: those within exclude each other */
-    char *frame;                 /* of the target region that it runs */
-    int64_t chunk;
-    block memory;                /* its stack */
     lanes lanes;
     const void *spins_at;        /* in a grid: what it last read by an atomic, and how often */
     int32_t spins, is_spinning;
@@ -169,6 +162,14 @@ typedef struct fiber {
     } met[4];                    /* the last atomics that it reached, and how many had released there before */
     uint32_t met_next, copy_group;
     struct copy *copies, *last_copy; /* in a grid: those that it has not waited for, the oldest first */
+    share own;                   /* the loop that it runs in a team of one */
+    char *own_tls;
+    team *team;
+    int32_t region_step;         /* the worksharing constructs that it has met */
+    int32_t league, teams, team_number; /* of `teams`: those within exclude each other */
+    char *frame;                 /* of the target region that it runs */
+    int64_t chunk;
+    block memory;                /* its stack */
 } fiber;
 
 static int mode = SERIAL;

@@ -176,9 +176,12 @@ def _check_of(
         seen.append(SeenKernel(path.stem, language, place, len(runs), (), accesses, findings, notes, unseen))
     sites = (site_of(lines.at(address), context) for each in runs for address in each.accessed_at)
     ran = {site.line for site in sites if site is not None and site.file == context.place}
+    if not (launches or accesses or findings or notes or unseen) and LANGUAGES[language].on_gpu:
+        seen.clear()
     idle, maps = idle_lines_of_functions(text, language, ran), maps_of(runs[0], lines, context)
     left = (f"{spell_lines(idle)} never ran",) if idle else ()
-    return ScriptCheck(path.name, tuple(seen), fault, left, advice=_clocks(path, text, language), maps=maps)
+    advice = _clocks(path, text, language)
+    return ScriptCheck(path.name, tuple(seen), fault, left, advice, maps, "" if seen else "it launches no kernel")
 
 
 def launches_by_kernel(ran: RunResult, lines: LineTable, context: ReportContext) -> dict[str, tuple[int, ...]]:

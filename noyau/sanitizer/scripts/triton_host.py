@@ -290,7 +290,14 @@ def torch_stood_in(look: Look, note: Note = lambda _: None) -> Iterator[None]:
         patch(undone, torch._C, "_cuda_getCurrentRawStream", _answer(0))
         patch(undone, torch._C._dynamo.guards, "_empty_strided_cuda", empty_strided)  # in code that inductor generates
         patch(undone, torch.Tensor, "_make_subclass", staticmethod(parameter))
-        undone.enter_context(Devices(look))
+        devices, differentiate = undone.enter_context(Devices(look)), torch.autograd._engine_run_backward
+
+        def run_backward(*args: Any, **named: Any) -> Any:
+            """Run the engine of gradients in the mode, which torch has left as it calls a function of its own."""
+            with nullcontext() if torch._C._len_torch_function_stack() else devices:
+                return differentiate(*args, **named)
+
+        patch(undone, torch.autograd, "_engine_run_backward", run_backward)
         yield
 
 

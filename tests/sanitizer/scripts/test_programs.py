@@ -212,6 +212,33 @@ def test_other_files_of_a_program_are_watched_alike(tmp_path, monkeypatch):
         checked(tmp_path, "prog.c", text, flags="none.c")
 
 
+def test_two_files_may_have_shared_arrays_of_one_name(tmp_path, monkeypatch):
+    part = """__global__ static void fill(int *x) {
+        __shared__ int s[SIZE];
+        s[threadIdx.x * SIZE / 32] = 1;
+        __syncthreads();
+        x[threadIdx.x] = s[(31 - threadIdx.x) * SIZE / 32];
+    }
+    void NAME(int *x) { fill<<<1, 32>>>(x); }
+    """
+    text = part.replace("SIZE", "64").replace("NAME", "wide")
+    text += "void narrow(int *);\nint main() { int *x; cudaMalloc(&x, 128), wide(x), narrow(x); }\n"
+    (tmp_path / "part.cu").write_text(part.replace("SIZE", "32").replace("NAME", "narrow"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert checked(tmp_path, "prog.cu", text, flags="part.cu").is_verified
+    racy = part.replace("__syncthreads();", "").replace("SIZE", "32").replace("NAME", "narrow")
+    (tmp_path / "part.cu").write_text(racy, encoding="utf-8")
+    errors = checked(tmp_path, "prog.cu", text, flags="part.cu").errors
+    assert {each.place for each in errors} == {f"{tmp_path}/part.cu:{line}" for line in (3, 5)}
+    assert all(" s[" in each.message for each in errors)
+
+
+def test_a_program_that_launches_nothing_says_so(tmp_path):
+    found = checked(tmp_path, "prog.cu", '#include <cstdio>\nint main() { puts("no device"); }\n')
+    assert not found.is_verified
+    assert found.verdicts(everything=False)[0] == "prog.cu: not verified: it launches no kernel"
+
+
 def test_files_beside_a_program_are_those_of_now(tmp_path, monkeypatch, capfd):
     for name in ("include", "sub"):
         (tmp_path / name).mkdir()

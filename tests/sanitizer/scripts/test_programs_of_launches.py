@@ -49,7 +49,7 @@ int main() {
     ],
 )
 def test_of_a_grid_of_many_accesses_a_part_is_watched_and_all_of_it_runs(tmp_path, monkeypatch, capfd, wrong, kinds):
-    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 200_000)
+    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 100_000)
     found = checked(tmp_path, LARGE.replace("WRONG", wrong))
     if "out-of-bounds" not in kinds:
         assert capfd.readouterr().out.split()[0] == str(
@@ -63,7 +63,7 @@ def test_of_a_grid_of_many_accesses_a_part_is_watched_and_all_of_it_runs(tmp_pat
 
 
 def test_a_block_that_makes_too_many_accesses_alone_is_watched_no_longer(tmp_path, monkeypatch):
-    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 20_000)
+    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 10_000)
     text = (
         LARGE.replace("<<<256, 64>>>", "<<<1, 64>>>")
         .replace("i < 64; ++i) out", "i < 64 * 64; ++i) out")
@@ -163,6 +163,31 @@ def test_launches_in_turn_that_find_what_they_found_before_are_not_run(tmp_path,
     assert not any(each.findings or each.unseen for each in kernels.values())
 
 
+COOPERATIVE = """#include <cstdio>
+#include <cooperative_groups.h>
+__global__ void sum(const int *x, int *out) {
+    atomicExch(out + blockIdx.x, x[blockIdx.x] + 1);
+    cooperative_groups::this_grid().sync();
+    if (!blockIdx.x && !threadIdx.x) out[4] = out[0] + out[1] + out[2] + out[3];
+}
+int main() {
+    int *x, *out, host = 0;
+    cudaMalloc(&x, 16), cudaMalloc(&out, 20);
+    cudaMemset(x, 0, 16), cudaMemset(out, 0, 20);
+    void *given[] = {&x, &out};
+    for (int i = 0; i < 8; ++i) cudaLaunchCooperativeKernel((void *)sum, 4, 1, given, 0, 0);
+    cudaMemcpy(&host, out + 4, 4, cudaMemcpyDeviceToHost);
+    printf("%d\\n", host);
+}
+"""
+
+
+def test_a_cooperative_launch_that_finds_what_one_before_found_is_not_run(tmp_path, capfd):
+    (kernel,) = checked(tmp_path, COOPERATIVE).kernels
+    assert capfd.readouterr().out == "4\n"
+    assert (kernel.calls, kernel.accesses, kernel.findings) == (8, 2 * 13, ())
+
+
 WRITTEN = """#include <cstdio>
 __global__ void twice(const int *x, int *out) { out[threadIdx.x] = 2 * x[threadIdx.x]; }
 __global__ void after_atomic(int *x, int *total, int i) { atomicAdd(total, 1), x[threadIdx.x] = i; }
@@ -211,7 +236,7 @@ int main() {
 
 @pytest.mark.parametrize(("last", "kinds"), [("64", set()), ("63", {"uninitialised", "unwritten"})])
 def test_bytes_that_look_unwritten_are_those_that_no_block_wrote(tmp_path, monkeypatch, last, kinds):
-    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 200_000)
+    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 100_000)
     kernels = checked(tmp_path, BYTES.replace("LAST", last)).kernels
     assert all("blocks were" in each.unseen for each in kernels)
     assert {one.kind for each in kernels for one in each.findings} == kinds
@@ -268,3 +293,74 @@ def test_random_numbers_of_a_kernel_have_states_that_are_watched(tmp_path, right
     check = checked(tmp_path, RANDOM.replace(right, wrong, 1) if right else RANDOM)
     found = {(each.kind, int(each.place.rpartition(":")[2])) for each in check.findings}
     assert (kind, line) in found if kind else (not found and check.ok and check.is_verified), str(check)
+
+
+STRUCTS = """\
+#include <cstring>
+struct Point { float x, y, z; int id[5]; };
+__global__ void begin(Point *p, float4 *f) { p[threadIdx.x].x = 1, f[threadIdx.x].x = 2; }
+__global__ void copied(const Point *from, Point *to) { to[threadIdx.x] = from[threadIdx.x]; }
+__global__ void moved(Point *p) {
+    Point own = p[threadIdx.x];
+    own.y = 2 * own.x;
+    p[threadIdx.x] = own;
+}
+__global__ void vectors(const float4 *f, Point *p) {
+    float4 v = f[threadIdx.x];
+    p[threadIdx.x].z = v.x;
+}
+__global__ void shared(Point *p) {
+    __shared__ Point s[32];
+    if (threadIdx.x >= FIRST) s[threadIdx.x].id[2] = 3;
+    __syncthreads();
+    p[threadIdx.x] = s[31 - threadIdx.x];
+}
+__global__ void bytes(const Point *from, Point *to) { memcpy(to + threadIdx.x, from + threadIdx.x, sizeof *to); }
+int main() {
+    Point *p, *q, *r;
+    float4 *f;
+    cudaMalloc(&p, 32 * sizeof *p), cudaMalloc(&q, 32 * sizeof *q), cudaMalloc(&r, 32 * sizeof *r);
+    cudaMalloc(&f, 32 * sizeof *f);
+    begin<<<1, MANY>>>(p, f);
+    begin<<<1, MANY>>>(r, f);
+    copied<<<1, 32>>>(p, q);
+    bytes<<<1, 32>>>(r, q);
+    moved<<<1, 32>>>(q);
+    vectors<<<1, MANY>>>(f, q);
+    shared<<<1, 32>>>(q);
+}
+"""
+
+
+def test_a_value_that_is_copied_whole_is_read_where_nothing_of_it_was_set(tmp_path):
+    assert checked(tmp_path, STRUCTS.replace("MANY", "32").replace("FIRST", "0")).is_verified  # members stay unset
+    found = checked(tmp_path, STRUCTS.replace("MANY", "31").replace("FIRST", "1"))
+    errors = {(each.kernel, each.kind, each.message.partition(" of block")[0]) for each in found.errors}
+    assert errors == {(name, "uninitialised", "thread 31") for name in ("copied", "bytes", "shared")}
+
+
+ON_STACKS = """\
+#include <cstdio>
+__device__ char *marks[64];
+__global__ void noted(int is_waiting) {
+    char own;
+    marks[threadIdx.x] = &own;
+    if (is_waiting && threadIdx.x % 16 == 3) __syncwarp(1u << threadIdx.x % 32);
+    marks[threadIdx.x] = &own;
+}
+int main() {
+    char *kept[64];
+    for (int k = 0; k < 2; ++k) {
+        noted<<<1, 64>>>(k);
+        cudaMemcpyFromSymbol(kept, marks, sizeof kept);
+        int many = 1;
+        for (int i = 1; i < 64; ++i) many += kept[i] != kept[i - 1];
+        printf("%d ", many);
+    }
+}
+"""
+
+
+def test_threads_that_do_not_wait_share_a_stack(tmp_path, capfd):
+    assert checked(tmp_path, ON_STACKS).ok
+    assert capfd.readouterr().out.split() == ["1", "5"]  # behind each one that waits the next ones have another

@@ -269,3 +269,42 @@ def test_what_it_prints(checked, capfd):
     assert "right True" in printed
     assert "tuned True True" in printed
     assert not [each for each in found.findings if each.kind == "unwritten"]
+
+
+GRADIENT = """
+    import torch
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def summed(dy, dw, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.atomic_add(dw + at % 4, tl.load(dy + at, mask=at < n), mask=at < n)
+
+    class Spread(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, w):
+            ctx.save_for_backward(w)
+            return w.repeat(8)
+
+        @staticmethod
+        def backward(ctx, dy):
+            dw = torch.EMPTY_like(ctx.saved_tensors[0])
+            assert dw.is_cuda
+            summed[(2,)](dy.contiguous(), dw, 32, BLOCK=16)
+            return dw
+
+    w = torch.ones(4, device="cuda", requires_grad=True)
+    Spread.apply(w).sum().backward()
+    torch.autograd.grad(Spread.apply(w).sum(), w)
+    print(w.grad.sum() > 0)
+"""
+
+
+@pytest.mark.parametrize(("empty", "kinds"), [("zeros", set()), ("empty", {"uninitialised"})])
+def test_gradients_are_watched_as_they_are_computed(tmp_path, empty, kinds):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(GRADIENT.replace("EMPTY", empty)), encoding="utf-8")
+    found = check_script(path)
+    assert found.fault == "" and found.kernels[0].calls == 2
+    assert {each.kind for each in found.errors} == kinds

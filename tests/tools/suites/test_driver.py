@@ -52,6 +52,9 @@ def test_a_case_that_runs_no_kernel_is_none(tmp_path):
     assert outcomes[-1].reason.endswith("TypeError: no kernel could be made")
     assert driver.score_of("a suite", "noyau", outcomes).cases == 1
     assert "1 undecided; 3 more run no kernel" in driver.table_of(driver.score_of("", "", outcomes), outcomes)[0]
+    (tmp_path / "query.cu").write_text('#include <cstdio>\nint main() { puts("no device"); }\n', encoding="utf-8")
+    query = Case("query", ("query.cu",), tmp_path, False, may_be_empty=True)
+    assert driver.check_case(query, 60.0).verdict == "empty"
     assert driver.check_case(Case("plain", ("nothing.py",), tmp_path, False), 60.0).verdict == "undecided"
     missed = Case("missed", ("nothing.py",), tmp_path, True, may_be_empty=True)  # a defect that no kernel shows
     assert driver.check_case(missed, 60.0).verdict == "undecided"

@@ -437,4 +437,4 @@ def _aliases(answer: Answer, truth: Truth) -> Iterator[Fault]:
     for at, to in answer.facts["aliases"]:
         if to not in truth.writable and [at, to] not in truth.facts["aliases"]:
             message = f"its result {at} lies in the memory of its input {to}: who changes one changes the other"
-            yield Fault(Status.REPLAYED, FindingKind.MUTATED_INPUT, message)
+            yield Fault(Status.CHANGED_INPUTS, FindingKind.MUTATED_INPUT, message)

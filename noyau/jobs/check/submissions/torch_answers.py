@@ -130,7 +130,7 @@ def _kind_of(stage: str, fault: BaseException, folder: Path) -> tuple[str, str]:
         case BuildError() | UnansweredError():
             return "syntax" if isinstance(fault, BuildError) else "late", str(fault)
         case SyntaxError():
-            return "syntax", f"{words} (line {fault.lineno})"
+            return "syntax", f"{type(fault).__name__}: {fault.msg} (line {fault.lineno})"
         case InputError() if stage == "load":
             return "unsupported", str(fault)
         case NoyauError():

@@ -147,7 +147,8 @@ REASONS = {
     "inline_ptx": "kernel.py: line 10 uses asm: PTX cannot be watched", "cuda_syntax": "own.cu:9:",
     "os_exit": "ended its process with status 0", "never_ends": "gave none at sizes of the problem",
     "forks": "started a process",
-    "not_there": "cutlass, which is not installed", "syntax": "SyntaxError", "no_function": "no function run",
+    "not_there": "cutlass, which is not installed", "no_function": "no function run",
+    "syntax": "SyntaxError: '(' was never closed (line 1)",
     "allocates": "more than 1 GiB", "socket": "opened a socket", "raises": "ValueError: no", "writes": "wrote to",
 }  # fmt: skip
 
