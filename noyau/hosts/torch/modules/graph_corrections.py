@@ -2,8 +2,7 @@
 
 Attention masks that depend on no input are dropped, or become `is_causal`, so that attention keeps torch's fastest
 kernels. Results of norms under autocast get the dtypes of torch's CPU kernels, where its tensors without cells have
-others: a kernel that was compiled to read those would be called with these. Operators that a checkpoint calls with a
-state of random numbers get the results that torch's partition leaves out."""
+others: a kernel that was compiled to read those would be called with these. Draws under a checkpoint get results."""
 
 import operator
 import re
@@ -99,8 +98,7 @@ _STATES = {"graphsafe_run_with_rng_state": 0, "run_with_rng_state": 1}  # the pl
 
 
 def complete_drawn(graph: fx.Graph) -> None:
-    """Give results without cells to what saves a state of random numbers or calls an operator with one: dropout and
-    attention under a checkpoint."""
+    """Give results without cells to draws under a checkpoint, dropout and attention: torch's partition notes none."""
     for node in graph.nodes:
         name = getattr(node.target, "__name__", "") if "val" not in node.meta else ""
         if name == "run_and_save_rng_state":
