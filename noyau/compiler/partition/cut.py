@@ -114,7 +114,8 @@ def group_of(model: Model, positions: Iterable[int], def_use: DefUse) -> Group:
 class _Partitioning:
     """`member`: the name of each operator's group; `sets`: the operators of each group. `alone`: why an operator cannot
     be a kernel by itself; it may still join others, which bind its sizes or produce its operands. `lonely`: operators
-    that could be kernels and are not worth it. `reason_by_key`, `group_by_key`: results by structural key."""
+    that could be kernels and are not worth it. `lowered`: groups with the kernel that a trial lowered; `own_reasons`:
+    reasons that name the operators' own values. `reason_by_key`, `group_by_key`: results by structural key."""
 
     model: Model
     def_use: DefUse
@@ -127,6 +128,8 @@ class _Partitioning:
     lonely: dict[int, str] = field(default_factory=dict)
     judged: dict[Graph, str | None] = field(default_factory=dict)
     refused: dict[Positions, str] = field(default_factory=dict)
+    lowered: dict[Positions, Group] = field(default_factory=dict)
+    own_reasons: dict[Positions, str] = field(default_factory=dict)
     reason_by_key: dict[Hashable, str | None] = field(default_factory=dict)
     group_by_key: dict[Hashable, tuple[StructuralKey, Group]] = field(default_factory=dict)
     structural_keys: StructuralKeys = field(init=False)
@@ -197,15 +200,13 @@ class _Partitioning:
         together = frozenset[int]().union(*(self.sets[name] for name in names))
         if len(names) < 2 or together in self.refused:
             return
-        reason = self.fusion_obstacle(together)
-        if reason is not None:
+        if (reason := self.fusion_obstacle(together)) is not None:
             self.refused[together] = reason
             return
         for name in names:
-            del self.sets[name]
-        name = min(together)
-        self.sets[name] = together
-        self.member.update(dict.fromkeys(together, name))
+            self.lowered.pop(self.sets.pop(name), None)
+        self.sets[min(together)] = together
+        self.member.update(dict.fromkeys(together, min(together)))
 
     def fusion_obstacle(self, together: Positions, *, fresh: bool = False) -> str | None:
         """Why operators cannot be one kernel within the model, or None."""
@@ -266,6 +267,8 @@ class _Partitioning:
         read = self.def_use.free & {self.def_use.producer_of.get(node.output, -1) for node in graph.inputs}
         if read and self.breaks_convexity(positions, read) is not None:
             return "a size of what it makes is among the numbers that it reads"
+        if positions in self.own_reasons:
+            return self.own_reasons[positions]
         key = nameless(graph)
         try:
             check_depth(graph)
@@ -273,13 +276,14 @@ class _Partitioning:
                 return None
             if key not in self.judged or (fresh and self.judged[key]):
                 self.judged[key] = None
-                kernel = kernel_of_graph(normalise(graph))
+                kernel = kernel_of_group(group := self.group(positions, graph))
                 if len(positions) > 1 and kernel.binding:  # without sizes no size divides
                     check_divisions(kernel)
                 if self.speller is not None:
                     self.speller(kernel)
+                self.lowered[positions] = group
         except UnsupportedError as error:
-            self.judged[key] = str(error)
+            self.judged[key] = self.own_reasons[positions] = str(error)
         return self.judged[key]
 
     def groups(self) -> Iterable[Group]:
@@ -290,13 +294,15 @@ class _Partitioning:
             try:
                 key = self.structural_keys.key_of(positions)
                 group = self.like_another(positions, key)
-                if group is None:
-                    group = self.group(positions)
-                    if not self.alone_too and not worth(positions, group.graph):
-                        self.lonely[min(positions)] = "a single operator: there is nothing to fuse it with"
-                        continue
-                    self.group_by_key |= {key.key: (key, with_kernel(group))} if key else {}
-                yield group
+                is_new = group is None
+                group = group or self.lowered.get(positions) or self.group(positions)
+                is_worth = self.alone_too or worth(positions, group.graph)
+                if is_new:
+                    self.group_by_key |= {key.key: (key, with_kernel(group) if is_worth else group)} if key else {}
+                if is_worth:
+                    yield group
+                else:
+                    self.lonely[min(positions)] = "a single operator: there is nothing to fuse it with"
             except UnsupportedError as error:  # cellwise groups were joined without lowering
                 for position in positions:  # they stay single operators
                     del self.member[position]
@@ -310,9 +316,9 @@ class _Partitioning:
         first, group = self.group_by_key[key.key]
         return group.at(positions, dict(zip(first.names, key.names, strict=True)), self.model.graph)
 
-    def group(self, positions: Positions) -> Group:
+    def group(self, positions: Positions, extracted: Graph | None = None) -> Group:
         """The group of some operators. UnsupportedError where noyau knows no meaning of them."""
-        extracted = self.def_use.extract(positions)
+        extracted = extracted or self.def_use.extract(positions)
         graph = normalise(extracted)
         original = replace(extracted, outputs=graph.outputs)
         return Group(tuple(sorted(positions)), original, graph, self.def_use.ends(positions)[1])
@@ -320,7 +326,8 @@ class _Partitioning:
     def reasons(self) -> Iterable[Cut]:
         """Why operators are in no group, and why neighbouring groups are not one."""
         without = {**self.model.opaque, **self.lonely, **self.alone}
-        yield from (Cut(position, None, without[position]) for position in sorted(without) if self.is_apart(position))
+        single = (at for at in sorted(without) if at not in self.member or len(self.sets[self.member[at]]) == 1)
+        yield from (Cut(position, None, without[position]) for position in single)
         texts: dict[Positions, str] = {}
         for place in self.model.places:
             for producer in self.def_use.producers(place.position):
@@ -330,10 +337,6 @@ class _Partitioning:
                     if together not in texts:
                         texts[together] = self.fusion_obstacle(together, fresh=True) or ""
                     yield Cut(producer, place.position, texts[together])
-
-    def is_apart(self, position: int) -> bool:
-        """Whether an operator is in no group with others."""
-        return position not in self.member or len(self.sets[self.member[position]]) == 1
 
 
 def with_kernel(group: Group) -> Group:
@@ -380,15 +383,15 @@ def _is_cellwise(node: Node, shape: Shape, constants: Collection[str]) -> bool:
             return isinstance(node.kind, Input | Iota)
 
 
-def kernel_of_graph(graph: Graph) -> Kernel:
-    """The kernel of a normal graph; UnsupportedError says why there is none."""
+def kernel_of_group(group: Group) -> Kernel:
+    """The kernel of a group; UnsupportedError says why there is none."""
+    graph = group.graph
     count = len(graph.inputs) + len(graph.outputs)
     if count > BUFFERS:
         raise UnsupportedError(f"one kernel would read and write {count} arrays, more than {BUFFERS}")
     judge_copies(graph)
-    kernel = lower(graph, "kernel")
-    check_recompute(graph, kernel)
-    return kernel
+    check_recompute(graph, group.kernel)
+    return group.kernel
 
 
 def scalars_of(group: Group) -> Mapping[str, np.ndarray]:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import count
 from operator import attrgetter
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_leaves
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -87,7 +89,7 @@ def import_graph(program: fx.Graph) -> ImportedGraph:
     """Import a graph of torch's whose nodes carry fake tensors (`meta["val"]`). Operators that read complex, float8,
     sparse or quantised tensors are boundaries.
 
-    UnsupportedError where an input is neither a tensor nor a size."""
+    UnsupportedError where an input is neither a tensor, a size nor a generator of random numbers."""
     work = _GraphImporter(GraphBuilder())
     for node in program.nodes:
         work.enter(node)
@@ -138,15 +140,15 @@ class _GraphImporter:
             self.names.setdefault(result.output, node.name)
             self.results[node.name] = (result.output,)
         elif isinstance(result, tuple):
-            self.results[node.name] = tuple(each.output for each in result if each is not None)
+            self.results[node.name] = tuple(each.output for each in tree_leaves(result) if each is not None)
 
-    def distinct(self, results: Sequence[Node | None], own: set[str]) -> Iterator[Node | None]:
+    def distinct(self, results: Sequence[Any], own: set[str]) -> Iterator[Any]:
         """The results of a node as distinct values: copies of values of other nodes, and of repeated results."""
         for each in results:
-            if each is not None and each.output not in own:
+            if isinstance(each, Node) and each.output not in own:
                 self.builder.unique.clear()
                 each = self.copy(each)
-            own -= {each.output if each else ""}
+            own -= {each.output if isinstance(each, Node) else ""}
             yield each
 
     def placeholder(self, node: fx.Node) -> Made:
@@ -154,8 +156,8 @@ class _GraphImporter:
         if isinstance(value, torch.SymInt | int) and not isinstance(value, bool):
             self.sizes[node.name] = dim_of(value)
             return dim_of(value)
-        if node.op == "get_attr" and value is None:
-            return None  # a graph, for an operator that takes one
+        if isinstance(value, torch.Generator) or (node.op == "get_attr" and value is None):
+            return None  # the state of a checkpoint's random numbers, or a graph, for an operator that takes one
         if not isinstance(value, torch.Tensor):
             raise UnsupportedError(f"the input {node.name} is a {type(value).__name__}, and noyau takes tensors")
         name = f"{node.name}_" if re.fullmatch(r"v\d+", node.name) else node.name  # a name of the builder's own form
@@ -244,11 +246,15 @@ class _GraphImporter:
             return self.builder.emit(kind, operands, cells_of(results), shape_from(results))
         if results is None:
             return None
-        whole = self.builder.emit(kind, operands, DType.OTHER, shape_of([]))
-        return tuple(
-            self.builder.emit(Part(at), [whole], cells_of(part), shape_from(part)) if torch.is_tensor(part) else None
-            for at, part in enumerate(results)
-        )
+        whole, numbers = self.builder.emit(kind, operands, DType.OTHER, shape_of([])), count()
+
+        def taken(part: Any) -> Any:
+            if isinstance(part, tuple | list):  # an operator's own results, beside a state of random numbers
+                return tuple(map(taken, part))
+            at = Part(next(numbers))
+            return self.builder.emit(at, [whole], cells_of(part), shape_from(part)) if torch.is_tensor(part) else None
+
+        return taken(results)  # type: ignore[no-any-return]
 
     def copy(self, value: Node) -> Node:
         """The same cells as a new value."""
@@ -298,6 +304,6 @@ def evaluator(node: fx.Node, operands: Sequence[Node], values: dict[fx.Node, Mad
             return int(value.evaluate(sizes))
 
         result = function(*fx.node.map_arg(node.args, tensor), **fx.node.map_arg(node.kwargs, tensor))
-        return tuple(as_array(each) for each in (result if isinstance(result, tuple | list) else (result,)))
+        return tuple(map(as_array, tree_leaves(result)))
 
     return evaluate

@@ -10,6 +10,8 @@ import onnx
 import pytest
 
 from noyau.codegen.plan import Plan, plan
+from noyau.compiler.lowering.nest import lower
+from noyau.compiler.partition import cut as partition_cut
 from noyau.compiler.partition.cut import Partition, partition
 from noyau.frontends.onnx import ImportedModel, import_model, partition_model, read
 from noyau.hosts.onnxruntime.write_back import put_back
@@ -38,6 +40,16 @@ def has(graph: Graph, *words: str) -> bool:
 
 def digests(exporter: str) -> set[str]:
     return {kernel.operator.rsplit("_", 1)[1] for kernel in cut(exporter)[3].kernels}
+
+
+def test_no_graph_is_lowered_twice(monkeypatch):
+    """The kernel of a trial is that of its group; a reason that names the operators' own values is kept."""
+    model, imported, found, _ = cut("dynamo")
+    lowered = []
+    monkeypatch.setattr(partition_cut, "lower", lambda graph, name: lowered.append(graph) or lower(graph, name))
+    again = partition(partition_model(model, imported))
+    assert again.cuts == found.cuts and [group.graph for group in again.groups] == [each.graph for each in found.groups]
+    assert len(lowered) == len(set(lowered)) > len(found.groups)
 
 
 def test_both_exporters_give_the_same_kernels():

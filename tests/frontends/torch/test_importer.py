@@ -100,3 +100,33 @@ def test_a_part_that_has_no_number_is_named():
     graph.output((part,))
     with pytest.raises(UnsupportedError, match=r"getitem takes slice\(None, None, None\) of x"):
         import_graph(graph)
+
+
+def test_a_generator_is_read_by_operators_that_torch_runs():
+    """The state of random numbers that a checkpoint gives its attention again in backward, on a GPU."""
+    graph = torch.fx.Graph()
+    x, state = graph.placeholder("x"), graph.placeholder("fwd_rng_state_0")
+    drawn = graph.call_function(torch.ops.aten.bernoulli.default, (x,), {"generator": state})
+    doubled = graph.call_function(torch.ops.aten.mul.Tensor, (drawn, 2.0))
+    for node in (x, drawn, doubled):
+        node.meta["val"] = torch.zeros(3)
+    state.meta["val"] = torch.Generator()
+    graph.output((doubled,))
+    made = import_graph(graph)
+    assert set(made.opaque) == {drawn.name} and [node.output for node in made.graph.inputs] == ["x"]
+
+
+def test_results_within_results_have_numbers_too():
+    """A state of random numbers, and the two results of the operator that is called with it."""
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    drawn = graph.call_function(lambda x: (x[0], (x + 1, x * 2)), (x,))
+    first, pair = (graph.call_function(operator.getitem, (drawn, at)) for at in range(2))
+    parts = [graph.call_function(operator.getitem, (pair, at)) for at in range(2)]
+    x.meta["val"], drawn.meta["val"] = torch.zeros(3), (torch.zeros(()), (torch.zeros(3), torch.zeros(3)))
+    first.meta["val"], pair.meta["val"] = drawn.meta["val"]
+    for node, value in zip(parts, pair.meta["val"], strict=True):
+        node.meta["val"] = value
+    graph.output((first, *parts))
+    results = evaluate(import_graph(graph).graph, {"x": np.arange(3, dtype=np.float32)})
+    assert [each.tolist() for each in results.values()] == [0, [1, 2, 3], [0, 2, 4]]

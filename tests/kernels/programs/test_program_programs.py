@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition import cut as partition_cut
 from noyau.ir.graph import Select
 from noyau.ir.loop_verifier import check as check_loops
@@ -41,7 +40,7 @@ def test_an_op_that_is_one_kernel_is_lowered_as_one_and_not_on_the_way_there(mon
         return out
 
     lowered = []
-    monkeypatch.setattr(partition_cut, "kernel_of_graph", lambda graph: lowered.append(graph) or lower(graph, "kernel"))
+    monkeypatch.setattr(partition_cut, "kernel_of_group", lambda group: lowered.append(group.graph) or group.kernel)
     made = generated(powers, numbers(5)).program
     assert made.single is not None
     largest = max(len(graph.nodes) for graph in lowered)
@@ -284,7 +283,7 @@ def test_more_operators_than_a_kernel_has_are_joined_many_at_a_time(monkeypatch)
         return out
 
     lowered = []
-    monkeypatch.setattr(partition_cut, "kernel_of_graph", lambda graph: lowered.append(graph) or lower(graph, "kernel"))
+    monkeypatch.setattr(partition_cut, "kernel_of_group", lambda group: lowered.append(group.graph) or group.kernel)
     made = generated(blur, numbers(40, 3)).program
     assert 1 < len(stored(made)) < 5
     largest = max(len(graph.nodes) for graph in lowered)

@@ -2,15 +2,17 @@
 
 Attention masks that depend on no input are dropped, or become `is_causal`, so that attention keeps torch's fastest
 kernels. Results of norms under autocast get the dtypes of torch's CPU kernels, where its tensors without cells have
-others: a kernel that was compiled to read those would be called with these."""
+others: a kernel that was compiled to read those would be called with these. Draws under a checkpoint get results."""
 
 import operator
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import fx
+from torch._guards import detect_fake_mode
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.nn.functional import scaled_dot_product_attention
@@ -90,6 +92,23 @@ def correct_dtypes(graph: fx.Graph) -> None:
                 for at, each in enumerate(node.meta["val"])
             )
             corrected.add(node)
+
+
+_STATES = {"graphsafe_run_with_rng_state": 0, "run_with_rng_state": 1}  # the place of the operator that they call
+
+
+def complete_drawn(graph: fx.Graph) -> None:
+    """Give results without cells to draws under a checkpoint, dropout and attention: torch's partition notes none."""
+    for node in graph.nodes:
+        name = getattr(node.target, "__name__", "") if "val" not in node.meta else ""
+        if name == "run_and_save_rng_state":
+            node.meta["val"] = tuple(part.meta["val"] for part in sorted(node.users, key=lambda part: part.args[1]))
+        elif name in _STATES:
+            words = {name: each for name, each in node.kwargs.items() if name != "rng_state"}
+            called, *args = node.args[_STATES[name] :]
+            args, words = fx.node.map_arg((args, words), lambda each: each.meta["val"])
+            with detect_fake_mode() or nullcontext():
+                node.meta["val"] = called(*args, **words)
 
 
 def _is_mixed(node: fx.Node) -> bool:

@@ -34,7 +34,7 @@ from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.device_inputs import is_static, is_symbolic
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
-from noyau.hosts.torch.modules.graph_corrections import correct_dtypes, fold_masks
+from noyau.hosts.torch.modules.graph_corrections import complete_drawn, correct_dtypes, fold_masks
 from noyau.hosts.torch.modules.rewrite import rewrite
 from noyau.hosts.torch.modules.simplification import drop_detached, fill_zeros, keep_compared, merge_equal, simplify
 from noyau.ir import ranges
@@ -76,6 +76,8 @@ def cut_in_two(
     correct_dtypes(joint.graph)
     with config.patch(cse=False):  # merge_equal has done it, and torch's own pass imports all of inductor
         forward, backward = min_cut_rematerialization_partition(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)
+    complete_drawn(forward.graph)
+    complete_drawn(backward.graph)
     return forward, backward
 
 

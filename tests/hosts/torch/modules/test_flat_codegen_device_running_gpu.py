@@ -326,3 +326,27 @@ def test_a_loss_of_probabilities_is_trained_on():
     for _ in range(4):
         (got,), (want,) = (torch.autograd.grad(each(x, y), x) for each in (run, function))
         assert (got - want).norm() < 1e-4 * want.norm()
+
+
+def test_a_checkpoint_draws_the_same_numbers_again():
+    """Attention and dropout read the state of a generator, which torch gives to the graphs. The result is linear in one
+    argument, so that its gradient tells whether they are the numbers of forward."""
+
+    def block(x, value):
+        mixed = torch.nn.functional.scaled_dot_product_attention(x.sin(), x.cos(), value * 3, dropout_p=0.3)
+        return torch.nn.functional.dropout(mixed * x.tanh(), 0.3)
+
+    def function(x, value):
+        return torch.utils.checkpoint.checkpoint(block, x, value, use_reentrant=False) * x.exp()
+
+    run, record = compiled(function)
+    seen = []
+    for _ in range(8):
+        x, value = (torch.randn(2, 4, 64, 32, device="cuda", requires_grad=True) for _ in range(2))
+        result = run(x, value)
+        assert (
+            off((torch.autograd.grad(result.square().sum(), value)[0] * value).sum(), 2 * result.square().sum()) < 1e-4
+        )
+        seen.append(result == 0)
+    assert not torch.equal(seen[0], seen[1]) and not torch.equal(seen[-2], seen[-1])
+    assert not any(graph.whole for graph in record.graphs)
