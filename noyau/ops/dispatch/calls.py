@@ -359,7 +359,8 @@ class UnsignedCalls(KeptCalls):
     def kinds_of(self, args: Sequence[Any]) -> list[Any]:
         """The properties of arguments that say if a kernel can be made: dtypes and shapes of arrays, texts, types of
         others, and whether they are defaults."""
-        pairs = zip_longest((*args, *self.defaults()[len(args) :]), self.defaults())  # one too many is another kind
+        defaults = self.defaults()
+        pairs = zip_longest((*args, *defaults[len(args) :]), defaults)  # one too many is another kind
         return [_shape(a) if type(a) is np.ndarray else a if type(a) in WORDS else (type(a), a is b) for a, b in pairs]
 
     def run_as_written(self, kinds: list[Any], constants: Mapping[str, Any], args: tuple[Any, ...], out: Any) -> Any:
