@@ -3,8 +3,8 @@
 The examples are those of the docstrings of the functions that docs/numpy.md lists; an example is an expression, its
 arrays are the inputs. A random program is a few lines of what arrays do, on inputs of random dtypes, shapes and
 strides. Each is called as an op and by NumPy itself: right where value, dtype, shape and the type of an error are the
-same (an op packs its results, gives several as a tuple, and one of no axes as a number); `as written` where the op said
-that it runs as its reference. Exit status 0 where none is wrong."""
+same (an op packs its results, gives several as a tuple, and one of no axes as a number), and no kernel failed its
+certificate; `as written` where the op said that it runs as its reference. Exit status 0 where none is wrong."""
 
 # ruff: noqa: S102, S307, S311, BLE001  it runs what NumPy's docstrings hold, and takes whatever that raises
 
@@ -239,10 +239,15 @@ def _array(rng: random.Random, shape: tuple[int, ...]) -> Array:
 def judge(program: Program) -> tuple[str, str]:
     """The verdict on a program, and what differs: right, as written, wrong, or exception."""
     want, expected = _watched(program.function(), program.inputs)
+    op = noyau.op(program.function())
     try:
-        got, caught = _watched(noyau.op(program.function()), program.inputs)
+        got, caught = _watched(op, program.inputs)
+        rejected = () if isinstance(got, Exception) else op.explain(*program.inputs.values()).rejected
     except NoyauError as error:
         return "exception", f"{type(error).__name__}: {error}"
+    failed = next((f"{kernel}: {why}" for kernel, why in rejected if "certificate" in why), "")
+    if failed:  # another kernel or the reference runs, and is right: the failure is noyau's all the same
+        return "wrong", failed
     said = next((str(each.message) for each in caught if issubclass(each.category, ReferenceWarning)), "")
     difference = _difference(got, want, _rounded(program)) or _unlike(caught, expected)
     if difference:

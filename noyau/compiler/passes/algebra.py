@@ -384,19 +384,21 @@ def extents_of_product(node: Node, nodes: Mapping[str, Node]) -> tuple[Dim, tupl
     return product(extents[x] for x in extents if x not in result), (left, right)
 
 
-def needs_no_library(node: Node, nodes: Mapping[str, Node]) -> bool:
-    """Whether a Contract is of vectors, or of small matrices of known extents: a call of a library takes longer."""
+def needs_no_library(node: Node, nodes: Mapping[str, Node], *, vector: bool = False) -> bool:
+    """Whether a Contract is of vectors, or of small matrices of known extents: a call of a library takes longer. With
+    `vector`, also of a matrix and a vector: that takes as long as reading the matrix."""
     summed, sides = extents_of_product(node, nodes)
     few = [dim.constant in range(MOST_EXTENT + 1) for dim in (summed, *sides)]
-    return sides == (Dim.of(1), Dim.of(1)) or (few[0] and any(few[1:]))
+    return (any if vector else all)(side == Dim.of(1) for side in sides) or (few[0] and any(few[1:]))
 
 
-def products_as_sums(graph: Graph, *, small: bool = False) -> Graph:
-    """The graph with each product of matrices, or only each `small` one, as a sum of products of cells, for kernels."""
+def products_as_sums(graph: Graph, *, small: bool = False, vector: bool = False) -> Graph:
+    """The graph with each product of matrices, or only each `small` one and, with `vector`, each by a vector, as a sum
+    of products of cells, for kernels."""
     build = GraphBuilder()
     build.by_name |= {node.output: node for node in graph.nodes}  # no fresh value has one of these names
     for node in graph.nodes:
-        if not isinstance(node.kind, Contract) or (small and not needs_no_library(node, graph.by_name)):
+        if not isinstance(node.kind, Contract) or (small and not needs_no_library(node, graph.by_name, vector=vector)):
             build.add(node)
             continue
         inputs, output = node.kind.equation.split("->")

@@ -138,7 +138,8 @@ def generate(
         options = options or schedule_of(language, is_deterministic=is_deterministic)
         name = identifier(description.name)
         name = f"v_{name}" if name in generation.reserved else name
-        kernels = program_in(laid_out(graph, layouts), name, layouts, language, options)
+        by_vector = not LANGUAGES[language].on_gpu
+        kernels = program_in(laid_out(graph, layouts), name, layouts, language, options, vector=by_vector)
     except UnsupportedError as error:
         raise UnsupportedError(str(error), partial(holds, specialised, graph.demands)) from error
     text = print_program(kernels, language, f"{description.name}: {specialization.instance}")
@@ -182,13 +183,19 @@ def schedule_of(language: str, *, is_deterministic: bool) -> Schedule:
 
 
 def program_in(
-    memory: Graph, name: str, layouts: Sequence[Layout], language: str, options: Schedule | None = None
+    memory: Graph,
+    name: str,
+    layouts: Sequence[Layout],
+    language: str,
+    options: Schedule | None = None,
+    *,
+    vector: bool = False,
 ) -> Program:
     """The program of a graph whose inputs have these layouts. On a GPU, a kernel that no schedule takes is partitioned
-    further, until each part has one. UnsupportedError where that fails."""
+    further, until each part has one. `vector`: products by vectors are sums. UnsupportedError where that fails."""
     generation = GENERATIONS[language]
     strided, scheduling = strided_names(memory, layouts), options or generation.schedule
-    memory = products_as_sums(memory, small=True) if generation.sums_small_products else memory
+    memory = products_as_sums(memory, small=True, vector=vector) if generation.sums_small_products else memory
     if not LANGUAGES[language].on_gpu:
         return program(memory, name, strided, scheduling)
     try:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from noyau.dtypes import DType
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Constant, Contract, Graph, Input, Node, View
 from noyau.ir.graph_interpreter import Evaluator
@@ -73,6 +74,31 @@ def transposed_axes(index: Sequence[Dim], shape: Shape, source: Shape) -> tuple[
         return None
     axes = tuple(places.index(axis) for axis in range(len(shape)))
     return axes if all(shape[axis] == source[at] for axis, at in enumerate(axes)) else None
+
+
+def einsum_of(graph: Graph) -> tuple[str, list[str], DType] | None:
+    """The equation, the operands and the dtype of a graph that is a Contract of inputs; transposes of them or of the
+    result are another order of its letters. None for any other graph."""
+    node, axes = _under_transpose(graph, graph.outputs[0])
+    if not isinstance(node.kind, Contract) or axes is None:
+        return None
+    terms, result = node.kind.equation.split("->")
+    turned, names = list[str](), list[str]()
+    for term, (source, order) in zip(terms.split(","), (_under_transpose(graph, x) for x in node.inputs), strict=True):
+        if order is None or not isinstance(source.kind, Input):
+            return None
+        turned.append("".join(term[order.index(axis)] for axis in range(len(term))))
+        names.append(source.output)
+    return f"{','.join(turned)}->{''.join(result[axis] for axis in axes)}", names, node.dtype
+
+
+def _under_transpose(graph: Graph, name: str) -> tuple[Node, Sequence[int] | None]:
+    """The value that another is a transpose of, or the value itself; and the order of axes, None for another view."""
+    node = graph[name]
+    if not isinstance(node.kind, View):
+        return node, range(len(node.shape))
+    source = graph[node.inputs[0]]
+    return source, transposed_axes(node.kind.index, node.shape, source.shape)
 
 
 def _view_step(index: Sequence[Dim], node: Node) -> Step:
@@ -177,27 +203,28 @@ def _order(term: str, names: Sequence[str]) -> tuple[int, ...] | None:
 
 def contract(equation: str, operands: Sequence[Array], dtype: np.dtype) -> Array:
     """An einsum of two operands, computed in `dtype` by np.matmul."""
-    how = product(equation)
-    arrays = [np.asarray(each, dtype) for each in operands]
-    if how.is_matmul:
-        left, right = (
-            each if order is None else each.transpose(order) for each, order in zip(arrays, how.orders, strict=True)
-        )
-        shape: tuple[int, ...] | None = None
+    how, shape = product(equation), None
+    left, right = np.asarray(operands[0], dtype), np.asarray(operands[1], dtype)
+    if how.is_matmul:  # spelt out, since each call in Python takes as long as a small product
+        before, after = how.orders
+        left = left if before is None else left.transpose(before)
+        right = right if after is None else right.transpose(after)
     else:
-        (left, rows, _), (right, _, columns) = (how.matrices(at, each, np.transpose) for at, each in enumerate(arrays))
+        (left, rows, _), (right, _, columns) = how.matrices(0, left, np.transpose), how.matrices(1, right, np.transpose)
         shape = rows + columns
-    pair = [array if array.ndim < 2 or is_blas_s(array) else np.ascontiguousarray(array) for array in (left, right)]
+    left = left if left.flags.c_contiguous or is_blas_s(left) else np.ascontiguousarray(left)
+    right = right if right.flags.c_contiguous or is_blas_s(right) else np.ascontiguousarray(right)
     with np.errstate(all="ignore"):  # np.einsum warns of nothing
-        whole = np.matmul(*pair)
-    whole = how.result(whole, whole.shape if shape is None else shape, np.transpose)
+        whole = np.matmul(left, right)
+    if shape is not None or how.turned is not None:
+        whole = how.result(whole, whole.shape if shape is None else shape, np.transpose)
     return whole if whole.flags.c_contiguous else np.ascontiguousarray(whole)
 
 
 def is_blas_s(array: Array) -> bool:
     """Whether BLAS takes matrices [..., rows, columns] with these strides. For others NumPy accumulates the products
     sequentially in one number, which is slower than a copy and less accurate than BLAS."""
-    if array.flags.c_contiguous:
+    if array.ndim < 2 or array.flags.c_contiguous or (array.ndim == 2 and array.flags.f_contiguous):
         return True
     rows, columns = array.shape[-2:]
     down, along, cell = *array.strides[-2:], array.itemsize

@@ -27,7 +27,7 @@ from noyau.ir.graph_verifier import check
 from noyau.ir.loops import Buffer, Kernel, Let, Role
 from noyau.ir.sizes import Sizes
 from noyau.ir.walk import every_statement
-from noyau.kernels.programs.libraries import contract, prepare, slope_of
+from noyau.kernels.programs.libraries import contract, einsum_of, prepare, slope_of
 
 Lowered: TypeAlias = tuple[Kernel, Graph]  # a kernel before its schedule, and the graph that it computes
 StepRun: TypeAlias = Callable[[list[Any], Sizes], Sequence[Any]]  # operands and sizes -> results
@@ -139,9 +139,9 @@ KEPT_SHAPES = 64  # tuples of shapes whose sizes a program memoises
 
 def by_numpy(graph: Graph) -> StepRun:
     """A function that runs a library step by NumPy."""
-    match [node for node in graph.nodes if not isinstance(node.kind, Input)]:
-        case [Node(kind=Contract(equation), inputs=names, dtype=dtype)] if dtype.compute is dtype:
-            inputs = [node.output for node in graph.inputs]  # only one if an array is multiplied by itself
+    inputs = [node.output for node in graph.inputs]  # only one if an array is multiplied by itself
+    match einsum_of(graph):
+        case (equation, names, dtype) if dtype.compute is dtype:
             at = [inputs.index(name) for name in names]
             return lambda arrays, sizes: [contract(equation, [arrays[k] for k in at], dtype.numpy)]
         case _:

@@ -371,7 +371,8 @@ class UnsignedCalls(KeptCalls):
     def kinds_of(self, args: Sequence[Any]) -> list[Any]:
         """The properties of arguments that say if a kernel can be made: dtypes and shapes of arrays, texts, types of
         others, and whether they are defaults."""
-        pairs = zip_longest((*args, *self.defaults()[len(args) :]), self.defaults())  # one too many is another kind
+        defaults = self.defaults()
+        pairs = zip_longest((*args, *defaults[len(args) :]), defaults)  # one too many is another kind
         own = (((a.dtype, a.shape) if type(a) is np.ndarray else (type(a), a is b), a) for a, b in pairs)
         return [value if type(value) in WORDS else facts for facts, value in own]
 

@@ -9,6 +9,7 @@ from noyau.dtypes import DType
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.graph import Contract, Graph, Input, Node, Reduce, View, constant
 from noyau.kernels.programs import libraries
+from noyau.kernels.programs.program import by_numpy
 from tests.ops.dispatch.ops import numbers
 
 EXTENTS = dict(zip("abcdefg", (2, 3, 4, 5, 1, 6, 7), strict=True))
@@ -31,6 +32,46 @@ def test_any_einsum_of_two_operands(equation):
     want = np.einsum(equation, *operands)
     assert got.shape == want.shape
     assert np.allclose(got, want, rtol=1e-12, atol=1e-12)
+
+
+def turn(node, order, name):
+    index = [Dim.of(f"#{order.index(axis)}") for axis in range(len(order))]
+    return Node(name, View(tuple(index)), (node.output,), node.dtype, tuple(node.shape[axis] for axis in order))
+
+
+@given(equations(), st.data())
+def test_transposes_around_a_product_are_another_order_of_its_letters(equation, data):
+    terms, result = equation.split("->")
+    nodes, arrays, operands = [], [], []
+    for at, term in enumerate(terms.split(",")):
+        order = data.draw(st.permutations(range(len(term))))  # of the axes of what the product reads
+        stored = "".join(term[order.index(axis)] for axis in range(len(term)))
+        arrays.append(numbers(*(EXTENTS[x] for x in stored), seed=at).astype(np.float64))
+        nodes.append(Node(f"x{at}", Input(), (), DType.F64, shape_of([EXTENTS[x] for x in stored])))
+        nodes.append(turn(nodes[-1], order, f"t{at}"))
+        operands.append(arrays[-1].transpose(order))
+    shape = shape_of([EXTENTS[x] for x in result])
+    nodes.append(Node("whole", Contract(equation), ("t0", "t1"), DType.F64, shape))
+    last = data.draw(st.permutations(range(len(result))))
+    graph = Graph((*nodes, turn(nodes[-1], last, "out")), ("out",))
+    _, names, dtype = libraries.einsum_of(graph)
+    assert (names, dtype) == (["x0", "x1"], DType.F64)
+    want = np.einsum(equation, *operands).transpose(last)
+    (got,) = by_numpy(graph)(arrays, {})
+    assert got.shape == want.shape
+    assert got.flags.c_contiguous
+    assert np.allclose(got, want, rtol=1e-12, atol=1e-12)
+    assert np.allclose(libraries.prepare(graph)(arrays, {}), want, rtol=1e-12, atol=1e-12)
+
+
+def test_a_product_of_part_of_an_array_is_no_einsum_of_it():
+    x = Node("x", Input(), (), DType.F32, shape_of((3, 4)))
+    part = Node("part", View(shape_of((Dim.of("#0") + 1, "#1"))), ("x",), DType.F32, shape_of((2, 4)))
+    out = Node("out", Contract("ab,cb->ac"), ("part", "x"), DType.F32, shape_of((2, 3)))
+    graph = Graph((x, part, out), ("out",))
+    assert libraries.einsum_of(graph) is None
+    array = numbers(3, 4)
+    assert np.allclose(by_numpy(graph)([array], {})[0], array[1:] @ array.T)
 
 
 def test_a_product_of_matrices_copies_nothing():

@@ -58,12 +58,28 @@ def test_a_matrix_product_is_left_to_numpy():
     assert [node.output for node in kernel.graph.inputs][:1] == ["bias"]
 
 
+def test_products_by_a_vector_are_sums_in_the_kernel_around_them():
+    @noyau.op("f32[n, m], f32[n], f32[m] -> f32[m]")
+    def gradient(x, y, w):
+        return x.T @ (np.tanh(x @ w) - y) / len(y)
+
+    @noyau.op("f32[b, n, m], f32[b, m] -> f32[b, n]")
+    def batch(x, w):
+        return np.einsum("bij,bj->bi", x, w)
+
+    for op, shapes in ((gradient, [(30, 20), (30,), (20,)]), (batch, [(2, 30, 20), (2, 20)])):
+        arrays = [numbers(*shape) for shape in shapes]
+        assert generated(op, *arrays).program.only is not None
+        assert np.allclose(op(*arrays), op.reference(*arrays), rtol=1e-5, atol=1e-5)
+        assert op.explain(*arrays).kernel == "c"
+
+
 def test_what_follows_from_sizes_alone_is_computed_once_for_each():
-    @noyau.op("f32[n, m], f32[n] -> f32[m]")
+    @noyau.op("f32[n, m], f32[n, k] -> f32[m, k]")
     def means(x, w):
         return x.T @ w / len(w)
 
-    made = generated(means, numbers(3, 4), numbers(3)).program
+    made = generated(means, numbers(3, 4), numbers(3, 2)).program
     calls = []
 
     def library(graph):
@@ -75,7 +91,7 @@ def test_what_follows_from_sizes_alone_is_computed_once_for_each():
     kernels = [lambda arrays, sizes: [arrays[0] / arrays[1]]]
     run = ProgramRunner(made, kernels, library)
     for rows in (3, 3, 5, 5, 3):
-        x, w = numbers(rows, 4), numbers(rows)
+        x, w = numbers(rows, 4), numbers(rows, 2)
         assert np.allclose(run(x, w)[0], means.reference(x, w))
     assert [next(iter(sizes.values())) for sizes in calls] == [3, 5, 3]
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from noyau.ops.dispatch import choice
 from tools.suites.numpy import Program, documented, drawn, judge, main
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -25,6 +26,14 @@ def test_a_program_is_judged_by_what_numpy_gives(text, wanted):
     got = verdict(text)
     assert got[0] == wanted[0]
     assert wanted[1] in got[1]
+
+
+def test_a_kernel_that_fails_its_certificate_is_wrong_though_the_values_are_right(monkeypatch):
+    assert verdict("a * 3 - a.mean()") == ("right", "")
+    monkeypatch.setattr(choice, "smoke_fault", lambda description, program: "a cell is off by 7 ulp")
+    got = verdict("a * 3 - a.mean()")
+    assert got[0] == "wrong"
+    assert "certificate failed: a cell is off by 7 ulp" in got[1]
 
 
 def test_programs_are_drawn_by_their_seed_and_most_run():
