@@ -91,7 +91,13 @@ def test_a_notebook_of_ops_alone_says_how_they_are_checked(tmp_path, capsys):
     assert json.loads(record.read_text(encoding="utf-8"))["unseen"] == reason
 
 
-@pytest.mark.parametrize("option", [["--dim", "n=3"], ["--gradient"], ["--tolerance", "1"], ["--sizes", "n=3"]])
+@pytest.mark.parametrize(
+    "option",
+    [
+        *(["--dim", "n=3"], ["--gradient"], ["--tolerance", "1"]),
+        *(["--sizes", "n=3"], ["--generated"], ["--language", "c"]),
+    ],
+)
 def test_what_is_of_ops_is_not_of_scripts(tmp_path, capsys, option):
     path = tmp_path / "script.py"
     path.write_text("x = 1\n", encoding="utf-8")
