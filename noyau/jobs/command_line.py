@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import math
 import os
 import re
@@ -111,6 +112,14 @@ def require_record_places(model: Path | None, *records: Path | None) -> None:
         if not is_stream(record):
             make_folder(record.parent)
             require_writable(record)
+
+
+def require_models(arguments: argparse.Namespace) -> None:
+    """InputError, before slow imports, where a model or a file of arrays that a command reads is not there."""
+    for name in ("model", "target", "against", "inputs", "calibration"):
+        place = str(getattr(arguments, name, ""))
+        if place.endswith((".onnx", ".npz")) and not os.path.exists(place):
+            raise InputError(f"{printable(place)} cannot be read: {os.strerror(errno.ENOENT)}")
 
 
 class Step(str):
