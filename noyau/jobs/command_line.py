@@ -118,7 +118,7 @@ def require_models(arguments: argparse.Namespace) -> None:
     """InputError, before slow imports, where a model or a file of arrays that a command reads is not there."""
     for name in ("model", "target", "against", "inputs", "calibration"):
         place = str(getattr(arguments, name, ""))
-        if place.endswith((".onnx", ".npz")) and not os.path.exists(place):
+        if place.endswith((".onnx", ".npz")) and not os.path.lexists(place):
             raise InputError(f"{printable(place)} cannot be read: {os.strerror(errno.ENOENT)}")
 
 
