@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import math
 import os
 import re
@@ -118,8 +117,10 @@ def require_models(arguments: argparse.Namespace) -> None:
     """InputError, before slow imports, where a model or a file of arrays that a command reads is not there."""
     for name in ("model", "target", "against", "inputs", "calibration"):
         place = str(getattr(arguments, name, ""))
-        if place.endswith((".onnx", ".npz")) and not os.path.lexists(place):
-            raise InputError(f"{printable(place)} cannot be read: {os.strerror(errno.ENOENT)}")
+        try:
+            os.stat(place if place.endswith((".onnx", ".npz")) else os.curdir)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{printable(place)} cannot be read: {getattr(error, 'strerror', error)}") from error
 
 
 class Step(str):
