@@ -74,6 +74,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except SystemExit as stop:  # argparse has printed its message, or the help
         return int(stop.code or 0)
     os.environ.update(command_line.color_words(arguments.color))  # read by rich and by compilers
+    command_line.require_models(arguments)
     status = COMMANDS[arguments.command].run(arguments)
     sys.stdout.flush()
     return status

@@ -118,6 +118,16 @@ def require_record_places(model: Path | None, *records: Path | None) -> None:
             require_writable(record)
 
 
+def require_models(arguments: argparse.Namespace) -> None:
+    """InputError, before slow imports, where a model or a file of arrays that a command reads is not there."""
+    for name in ("model", "target", "against", "inputs", "calibration"):
+        place = str(getattr(arguments, name, ""))
+        try:
+            os.stat(place if place.endswith((".onnx", ".npz")) else os.curdir)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{printable(place)} cannot be read: {getattr(error, 'strerror', error)}") from error
+
+
 class Step(str):
     """A step of some work as text, with `done` of `total` parts finished before it."""
 

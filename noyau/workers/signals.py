@@ -78,6 +78,12 @@ def wait_or_end(
     return reason
 
 
+def interrupt_once(number: int, _: FrameType | None) -> None:
+    """Handler that raises KeyboardInterrupt and ignores later signals: a terminal sends one, `wait_or_end` another."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill a process that leads a group, and its children, unless it is known to have ended."""
     if sys.platform == "win32":

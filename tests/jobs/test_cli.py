@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 
 import pytest
 
@@ -25,6 +26,16 @@ def command(monkeypatch):
         monkeypatch.setitem(cli.COMMANDS, "try", Command("tries", lambda parser: None, run))
 
     return add
+
+
+MISSING = [
+    *([command, "none.onnx"] for command in ("optimize", "show", "profile", "check")),
+    ["diff", "a.onnx", "none.onnx"],
+    *([command, "a.onnx", "--inputs", "none.npz"] for command in ("optimize", "profile", "check")),
+    ["extract", "--between", "a:b", "none.onnx"],
+    ["check", "a.onnx", "--against", "none.onnx"],
+    ["optimize", "a.onnx", "--calibration", "none.npz"],
+]
 
 
 def fail(error: BaseException):
@@ -79,6 +90,8 @@ def test_a_limit_of_seconds_is_above_0(words, text, capsys):
 @pytest.mark.parametrize("words", ["machine", "cache --clear", "extract m.onnx --between a:b", "stream x.py::f x.csv"])
 def test_a_record_that_cannot_be_written_is_an_error_before_any_work(words, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("noyau.toolchain.cache.clear", lambda: pytest.fail("the cache was cleared"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.onnx").touch()
     assert cli.main([*words.split(), "--json", str(tmp_path)]) == 2
     assert f"{tmp_path} cannot be written: it is a folder" in capsys.readouterr().err
 
@@ -135,6 +148,15 @@ def test_ctrl_c_is_one_line_and_status_130(command, capsys):
     command(fail(KeyboardInterrupt()))
     assert cli.main(["try"]) == 130
     assert capsys.readouterr() == ("", "noyau: interrupted\n")
+
+
+@pytest.mark.parametrize("words", MISSING, ids=lambda each: " ".join(each))
+def test_a_file_that_is_not_there_is_an_error_before_slow_imports(words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.onnx").touch()
+    monkeypatch.setitem(cli.COMMANDS, words[0], replace(cli.COMMANDS[words[0]], run=fail(AssertionError())))
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err == f"noyau: {words[-1]} cannot be read: No such file or directory\n"
 
 
 def test_the_status_of_a_command_is_passed_on(command):

@@ -149,7 +149,18 @@ class TableSink:
     def __init__(self, place: Place, plan: str, *, resume: bool) -> None:
         if place.is_query:
             raise InputError(f"{place.label} is a query, and rows go into a table: write URL::TABLE")
-        self.place, self.output, self.piece, self.open = place, place.label, (-1, -1), connect(place)
+        self.place, self.output, self.piece = place, place.label, (-1, -1)
+        with contextlib.ExitStack() as undo:
+            if place.kind != "postgresql" and not Path(place.path).exists():
+                undo.callback(Path(place.path).unlink, missing_ok=True)  # the driver creates an empty database
+            self.open = connect(place)
+            undo.callback(self.close)
+            self._begin(plan, resume)
+            undo.pop_all()
+
+    def _begin(self, plan: str, resume: bool) -> None:
+        """Read the progress, or record that work begins. InputError where the table is of other work."""
+        place = self.place
         self.record = f"{place.what}_noyau_progress"
         *schema, self.name = place.what.rsplit(".", 1)
         self.options = {"db_schema_name": schema[0]} if schema else {}
@@ -160,7 +171,6 @@ class TableSink:
         if earlier is None and self._rows(f"SELECT 1 FROM {place.sql} LIMIT 1") is not None:
             fault = "is there already"
         if fault:
-            self.close()
             raise InputError(f"{place.label} {fault}: name another table, or say resume=False, which replaces it")
         if earlier:
             self.piece = earlier[0][:2]

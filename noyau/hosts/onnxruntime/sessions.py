@@ -138,6 +138,8 @@ def load_onnxruntime() -> Any:
     except ModuleNotFoundError as error:
         raise MissingExtraError("onnxruntime is not installed; run: pip install 'noyau-kernels[onnx]'") from error
     except ImportError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # it arrived while the library was loaded
+            raise error.__cause__ from None
         raise MissingExtraError(f"onnxruntime is installed and does not load: {one_line(error)}") from error
     return onnxruntime
 

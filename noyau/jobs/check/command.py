@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from noyau.verify.checks import OpCheck
 
 
+_OF_OPS = ("gradient", "generated", "language")  # options
+_OF_ALL_BUT_MODELS = ("sarif", "sanitizer", "strict", "all", "allow_unseen")
 _INTERPRET = "TRITON_INTERPRET"
 _OF_PYTHON = (".py", ".ipynb")
 KERNEL_S = 1.25  # the budget of a kernel of a file, after which no further inputs are tried
@@ -94,9 +96,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if is_op:
         return _check_op(arguments)
     target = Path(arguments.target)
-    if arguments.gradient:
-        raise InputError(f"--gradient is of an op: noyau check FILE.py::OP --gradient; {target} is a model")
-    if wrong := _first_given(arguments, "sarif", "sanitizer", "strict", "sizes", "tolerance"):
+    if wrong := _first_given(arguments, *_OF_OPS, "sizes", "tolerance", *_OF_ALL_BUT_MODELS):
         raise InputError(f"{target} is a model: it takes no --{wrong}")
     if arguments.against is None and target.suffix != ".onnx":
         targets = "MODEL.onnx --against B.onnx, FILE.py::OP, SCRIPT.py, BOOK.ipynb, PROGRAM.c, .cpp or .cu"
@@ -117,8 +117,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _first_given(arguments: argparse.Namespace, *names: str) -> str:
     """The first of some options that is set, or an empty text."""
-    values = {name: getattr(arguments, name) for name in names}
-    return next((name for name, each in values.items() if each is not None and each is not False and each != []), "")
+    for name in names:
+        if (value := getattr(arguments, name)) is not None and value is not False and value != []:
+            return name.replace("_", "-")
+    return ""
 
 
 def _check_op(arguments: argparse.Namespace) -> int:
@@ -353,7 +355,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
         if "::" in arguments.target:
             call = f'noyau.check("{arguments.target}", args)'
             raise InputError(f"{arguments.target} names a function, which is called in Python: {call}")
-    if wrong := _first_given(arguments, "against", "inputs", "tolerance", "dim", "sizes", "gradient", own):
+    if wrong := _first_given(arguments, "against", "inputs", "tolerance", "dim", "sizes", *_OF_OPS, own):
         raise InputError(f"{path} is a {kind}, and --{wrong} is not of {kind}s{remedy}")
     command_line.require_record_places(path, arguments.json, arguments.html, arguments.sarif, drawing_of(arguments.map))
     check = _script_check(arguments, path, None if arguments.launch is None else launch_of(arguments.launch))

@@ -32,7 +32,7 @@ from noyau.timing.comparison import briefly
 from noyau.verify.checks import KernelCheck
 from noyau.workers.confinement import die_with_parent
 from noyau.workers.import_path import import_path, when_imported
-from noyau.workers.signals import INTERRUPTED, wait_or_end
+from noyau.workers.signals import INTERRUPTED, interrupt_once, wait_or_end
 
 _COMPILES = "Triton was imported before and compiles: its launches are not watched; set TRITON_INTERPRET=1 and restart"
 TIME_S = 600.0  # the time limit of a script
@@ -179,6 +179,7 @@ def main() -> int:
     session = ScriptSession(path.name, maps={} if wish["maps"] else None)
     session.keep = lambda: _write(session.finish(), Path(wish["record"]))
     die_with_parent()
+    signal.signal(signal.SIGINT, interrupt_once)
     sys.argv = [str(path), *wish["arguments"]]
     del sys.path[0]
     launch = wish["launch"] and tuple(tuple(each) if isinstance(each, list) else each for each in wish["launch"])

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from noyau.errors import InputError, NoyauError
+from noyau.errors import CheckError, InputError, NoyauError
 from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.inputs import Dims
 from noyau.hosts.onnxruntime.source_model import open_model
@@ -34,8 +34,11 @@ def diff(
     changes, taken = _differences(one, other, pairs), set(pairs.values())
     values: tuple[ValueGap, ...] = ()
     try:
-        values = tuple(_values(one, other, pairs, dims or {}, inputs, seed))
+        arrays, _, _ = next(iter(feeds(open_model(one.path).feed_model, dims or {}, inputs, seed)))
+        values = tuple(_values(one, other, pairs, arrays))
     except NoyauError as error:
+        if isinstance(error, InputError) and (dims or inputs is not None):
+            raise  # it is the caller's inputs that do not fit
         notes.append(f"their values are not compared: {error}")
     every, others = (sorted([node.name, *node.outputs] for node in side.nodes) for side in (one, other))
     changed = ((one.nodes[at], other.nodes[pairs[at]], texts) for at, texts in sorted(changes.items()))
@@ -103,12 +106,11 @@ def _facts(one: ModelSide, other: ModelSide) -> Iterator[str]:
 
 
 def _values(
-    one: ModelSide, other: ModelSide, pairs: Mapping[int, int], dims: Dims, inputs: str | Path | None, seed: int
+    one: ModelSide, other: ModelSide, pairs: Mapping[int, int], arrays: Mapping[str, np.ndarray]
 ) -> Iterator[ValueGap]:
-    """The gaps of values of paired nodes and of outputs. InputError where inputs or outputs differ in number."""
+    """The gaps of values of paired nodes and of outputs. CheckError where inputs or outputs differ in number."""
     if len(one.inputs) != len(other.inputs) or len(one.outputs) != len(other.outputs):
-        raise InputError("they take other inputs or give other outputs")
-    arrays, _, _ = next(iter(feeds(open_model(one.path).feed_model, dims, inputs, seed)))
+        raise CheckError("they take other inputs or give other outputs")
     names = dict(zip(one.inputs, other.inputs, strict=True))
     nodes = ((one.nodes[place].outputs, other.nodes[partner].outputs) for place, partner in sorted(pairs.items()))
     twins = {name: twin for outputs in nodes for name, twin in zip(*outputs, strict=False)}

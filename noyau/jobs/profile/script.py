@@ -28,7 +28,7 @@ from noyau.text import from_json
 from noyau.timing.ranges import event, record_events
 from noyau.workers.import_path import import_path, when_imported
 from noyau.workers.resources import peak_bytes
-from noyau.workers.signals import INTERRUPTED, TimeIsUp, time_limit, wait_or_end
+from noyau.workers.signals import INTERRUPTED, TimeIsUp, interrupt_once, time_limit, wait_or_end
 
 _START_S = 10.0  # for Python to start, and for native code to end
 
@@ -127,5 +127,6 @@ if __name__ == "__main__":
     place, is_profiled, limit_s, out, err, script, *words = sys.argv[1:]
     os.dup2(int(out), 1)
     os.dup2(int(err), 2)
+    signal.signal(signal.SIGINT, interrupt_once)
     ended = run_script(Path(script), words, float(limit_s), cProfile.Profile() if is_profiled else None)
     Path(place).write_text(json.dumps(asdict(ended)), encoding="utf-8")

@@ -24,7 +24,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add("--stage", metavar="STAGE", help=stages)
     add("--diff", metavar="A,B", help="print two stages side by side: graph,normal")
     add("--language", metavar="L", help="print the source in this language (default: c)")
-    add("--target", default="native", metavar="CPU", help="the CPU to build for (default: native)")
+    add("--target", metavar="CPU", help="of a model: the CPU to build for (default: native)")
     declare_between(parser)
     declare_record(parser, page=True)
 
@@ -38,8 +38,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
         if kernel is None and arguments.language is not None:
             raise InputError("--language is for the source of a model's kernel: give --kernel too")
-        shown = show(arguments.model, target=arguments.target, between=arguments.between)
+        shown = show(arguments.model, target=arguments.target or "native", between=arguments.between)
         return _print(shown, arguments, None if kernel is None else lambda: shown.source(kernel, language))
+    if arguments.target is not None or arguments.between is not None:
+        raise InputError(f"--target and --between are for models, and {arguments.model} is none: leave them out")
     from noyau.jobs.optimize.torch import job
     from noyau.jobs.show.op_view import show_op
     from noyau.ops.op import Op

@@ -215,6 +215,17 @@ def test_bad_input_is_one_clear_error(kind, message, call, tmp_path, monkeypatch
     assert not Path("z.db").exists()
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_sink_that_fails_at_its_start_leaves_no_database(kind, is_there, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if is_there:
+        connect(place_of(f"{kind}:///x.db::y")).close()
+    with pytest.raises(OutputError, match=r"x\.db::a\.y cannot be written"):
+        noyau.stream(scaled, {"x": IDS / 4}, f"{kind}:///x.db::a.y", arguments={"by": 2.0})
+    assert [each.name for each in tmp_path.iterdir()] == (["x.db"] if is_there else [])
+
+
 def test_a_query_of_duckdb_in_memory_needs_no_file():
     result = noyau.stream(sums, "duckdb://::SELECT 1 AS key, 2.0 AS x UNION ALL SELECT 1, 3.0")
     assert result.value.tolist() == [0, 5, 0, 0, 0]

@@ -76,6 +76,15 @@ def test_without_the_provider_of_cuda_there_is_one_clear_error() -> None:
     assert missing_provider("cpu") == ""
 
 
+def test_ctrl_c_while_onnxruntime_is_loaded_is_no_fault_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise ImportError("initialization failed") from KeyboardInterrupt()
+
+    monkeypatch.setattr("builtins.__import__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sessions.load_onnxruntime()
+
+
 def test_a_provider_that_does_not_start_is_no_session_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """onnxruntime warns, and takes the CPU."""
     monkeypatch.setattr(sessions, "missing_provider", lambda device: "")

@@ -113,16 +113,17 @@ def test_a_wrong_gradient_is_in_the_same_report(tmp_path, capsys):
     assert (finding["id"], finding["line"]) == ("curve[gradient]:gradient", 9)
 
 
-def test_a_model_has_no_gradient_to_check(tmp_path, capsys):
-    assert main(["check", str(tmp_path / "a.onnx"), "--gradient"]) == 2
-    assert "--gradient is of an op: noyau check FILE.py::OP --gradient" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
-    "option", [["--sarif", "f"], ["--sanitizer"], ["--strict"], ["--sizes", "n=3"], ["--tolerance", "0"]]
+    "option",
+    [
+        *(["--sarif", "f"], ["--sanitizer"], ["--strict"], ["--sizes", "n=3"], ["--tolerance", "0"], ["--gradient"]),
+        *(["--generated"], ["--language", "c"], ["--all"], ["--allow-unseen"]),
+    ],
 )
 def test_what_is_not_of_models_is_refused(tmp_path, capsys, option):
-    assert main(["check", str(tmp_path / "a.onnx"), "--against", "b.onnx", *option]) == 2
+    for name in ("a.onnx", "b.onnx"):
+        (tmp_path / name).touch()
+    assert main(["check", str(tmp_path / "a.onnx"), "--against", str(tmp_path / "b.onnx"), *option]) == 2
     assert f"a.onnx is a model: it takes no {option[0]}\n" in capsys.readouterr().err
 
 
@@ -201,7 +202,10 @@ def test_a_file_that_seems_to_have_an_op(tmp_path, capsys):
         (["--inputs", "f.npz"], "--against and --inputs are of models"),
     ],
 )
-def test_what_cannot_be_checked_is_refused(tmp_path, capsys, arguments, told):
+def test_what_cannot_be_checked_is_refused(tmp_path, capsys, monkeypatch, arguments, told):
+    monkeypatch.chdir(tmp_path)
+    for name in ("b.onnx", "f.npz"):
+        (tmp_path / name).touch()
     op = written(tmp_path)
     assert main(["check", *([op] if arguments[0].startswith("--") else []), *arguments]) == 2
     assert told in capsys.readouterr().err

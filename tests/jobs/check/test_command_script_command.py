@@ -119,7 +119,13 @@ def test_what_runs_is_said_while_it_runs(tmp_path, capfd, monkeypatch):
         assert not capfd.readouterr().err
 
 
-@pytest.mark.parametrize("option", [["--dim", "n=3"], ["--gradient"], ["--tolerance", "1"], ["--sizes", "n=3"]])
+@pytest.mark.parametrize(
+    "option",
+    [
+        *(["--dim", "n=3"], ["--gradient"], ["--tolerance", "1"]),
+        *(["--sizes", "n=3"], ["--generated"], ["--language", "c"]),
+    ],
+)
 def test_what_is_of_ops_is_not_of_scripts(tmp_path, capsys, option):
     path = tmp_path / "script.py"
     path.write_text("x = 1\n", encoding="utf-8")

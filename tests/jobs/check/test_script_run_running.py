@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -227,7 +229,9 @@ def test_a_fault_in_a_notebook_names_its_cell(tmp_path):
     assert check_script(path).fault == "it ended with ZeroDivisionError: division by zero (cell 2, line 2)"
 
 
-def test_an_interrupted_script_tells_what_it_saw(tmp_path):
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_an_interrupted_script_tells_what_it_saw(is_terminal, tmp_path):
+    """A terminal's Ctrl-C reaches both processes, and the one that waits sends the other a signal too."""
     text = """
         import numpy as np
         from numba import cuda
@@ -236,16 +240,22 @@ def test_an_interrupted_script_tells_what_it_saw(tmp_path):
             c[0] += 1
         count[2, 32](cuda.to_device(np.zeros(1, np.int32)))
         print("waits", flush=True)
-        while True:
-            pass
+        try:
+            while True:
+                pass
+        finally:
+            import time
+            time.sleep(0.5)
     """
-    command = [sys.executable, "-m", "noyau", "check", str(written(tmp_path, text))]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    restored = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    called = f"from noyau.jobs.cli import main; raise SystemExit(main(['check', {str(written(tmp_path, text))!r}]))"
+    command, ends = [sys.executable, "-c", f"{restored}; {called}"], subprocess.PIPE
+    with subprocess.Popen(command, stdout=ends, stderr=ends, text=True, start_new_session=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waits\n"
-        process.terminate()
-        told = process.stdout.read()
-    assert "race: " in told
+        os.killpg(process.pid, signal.SIGINT) if is_terminal else process.terminate()
+        told, errors = process.communicate()
+    assert "race: " in told and errors == ""
     assert "script.py: it was interrupted" in told
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnx import helper, numpy_helper, version_converter
 
-from noyau.errors import ModelError
+from noyau.errors import InputError, ModelError
 from noyau.jobs.diff.record import ModelsDiff
 from noyau.jobs.diff.run import diff
 from tests.small_models import FLOAT, INT64, NODE, chain, llama, model_of, twice, value, with_branches, written
@@ -46,6 +47,14 @@ def test_a_model_is_itself(tmp_path):
     result = compared(twice(), twice(), tmp_path)
     assert result.same and not result.is_renamed
     assert result.values and not any(each.error for each in result.values)
+
+
+def test_inputs_that_do_not_fit_are_an_error(tmp_path):
+    model = written(twice(), tmp_path)
+    np.savez(tmp_path / "empty.npz")
+    for wrong in ({"inputs": tmp_path / "empty.npz"}, {"dims": {"cows": [3]}}):
+        with pytest.raises(InputError, match=r"empty\.npz|cows"):
+            diff(model, model, **wrong)
 
 
 def test_a_renamed_graph_is_no_difference(tmp_path):

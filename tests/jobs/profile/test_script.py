@@ -270,12 +270,16 @@ def test_a_script_that_never_ends_is_interrupted_and_its_self_times_add_up_to_th
     script.write_text(f"{SCRIPT}\nprint('runs', flush=True)\nwhile True: smooth(np.ones(20_000))\n")
     root = {"PYTHONPATH": str(Path(noyau.__file__).parent.parent)}
     line = [sys.executable, "-m", "noyau", "profile", "--no-native", "work.py", "--json", "p.json"]
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, env={**os.environ, **root}, text=True)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # an ignored signal would be inherited
+    ends = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
+    process = subprocess.Popen(line, **ends, env={**os.environ, **root}, text=True)
+    signal.signal(signal.SIGINT, handler)
     while "runs" not in process.stdout.readline():
         pass
     time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    out, errors = process.communicate(timeout=60)
+    assert errors == ""
     assert process.returncode == 130 and "it ended early: it was interrupted" in out
     record = json.loads(Path("p.json").read_text())
     assert sum(each["self_s"] for each in record["functions"]) == pytest.approx(record["wall_s"], rel=0.1)

@@ -56,6 +56,13 @@ def test_show_names_what_is_not_there(arguments, message, model, capsys):
     assert message.partition(" '")[0] in told.err
 
 
+@pytest.mark.parametrize("option", [["--target", "potato"], ["--between", "a:b"]])
+def test_what_is_of_models_is_not_of_ops(option, capsys):
+    assert main(["show", "ops.py::softmax", *option]) == 2
+    told = capsys.readouterr().err
+    assert told == "noyau: --target and --between are for models, and ops.py::softmax is none: leave them out\n"
+
+
 def test_show_takes_an_op_too(tmp_path, capsys):
     (tmp_path / "ops.py").write_text(
         "import numpy as np\nimport noyau\n\n\n@noyau.op('f32[n] -> f32[n]')\ndef double(x):\n    return x + x\n"
