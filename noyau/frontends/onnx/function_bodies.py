@@ -2,6 +2,7 @@
 node, with these functions."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
@@ -25,11 +26,9 @@ def inlined_sizes(functions: Sequence[onnx.FunctionProto]) -> dict[tuple[str, st
     Empty where functions call each other in a circle."""
     nodes = {(e.domain, e.name): [(node.domain, node.op_type) for node in every_node(e.node)] for e in functions}
     sizes = dict[tuple[str, str], int]()
-    try:
+    with suppress(CycleError):
         for key in TopologicalSorter({key: nodes.keys() & calls for key, calls in nodes.items()}).static_order():
             sizes[key] = sum(sizes.get(each, 1) for each in nodes[key])
-    except CycleError:
-        return {}
     return sizes
 
 

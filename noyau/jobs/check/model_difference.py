@@ -18,11 +18,11 @@ from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, FindingKind, InputError
 from noyau.frontends import onnx as frontend
 from noyau.frontends.onnx.tensors import array_of
+from noyau.hosts.onnxruntime import inputs as onnx_inputs
 from noyau.hosts.onnxruntime.activations import capture_of, fault_at
 from noyau.hosts.onnxruntime.bodies import Body, align_names, laid_flat
 from noyau.hosts.onnxruntime.function_bodies import ValueType, is_own
 from noyau.hosts.onnxruntime.inputs import Dims, ModelInputs, bindings, first_that_runs, inputs_at, model_names
-from noyau.hosts.onnxruntime.inputs import spell as spell_sizes
 from noyau.hosts.onnxruntime.model_files import library_path
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
@@ -188,7 +188,8 @@ def model_difference(
         return compare_values(one, other, those, arrays, entering, seed), faults
 
     for feeds, (values, faults) in runs_of(imported, dims or {}, inputs, seed, compare):
-        runs.append(DifferenceRun(spell_sizes(model_names(imported, feeds.sizes)) or "its only sizes", values))
+        sizes = onnx_inputs.spell(model_names(imported, feeds.sizes))
+        runs.append(DifferenceRun(sizes or "its only sizes", values))
         notes += [*feeds.notes, *(f"not compared: {fault}" for fault in faults.values())]
     for side in (one, other):
         if has_kernels(side.model) and library_of(side.model, side.original.path) is None:
@@ -277,12 +278,7 @@ def runs_of(
 
 
 def _small(imported: ImportedModel) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for node in (each for each in imported.graph.inputs if each.output not in imported.initializers):
-        for axis, dim in enumerate(node.shape):
-            small = SMALL[axis == 0 and len(node.shape) > 1]
-            sizes |= {name: min(sizes.get(name, small), small) for name in dim.names}
-    return sizes
+    return {name: SMALL[name in onnx_inputs.leading(imported)] for name in onnx_inputs.sizes_for(imported, {})}
 
 
 def compare_values(
