@@ -142,11 +142,6 @@ def _windows(site: OnnxSite, extents: Shape, kernel: Sequence[Dim]) -> tuple[Dim
     return tuple((dim - size) // step + 1 for dim, size, step in zip(padded, reach, strides, strict=True))
 
 
-def _quantized_pair(site: OnnxSite) -> list[Outcome]:
-    """A sum or a product of quantised operands, each followed by its scale and its zero point."""
-    return [(site.input().dtype, site.broadcast([site.input(0).shape, site.input(3).shape]))]
-
-
 def _same(site: OnnxSite) -> list[Outcome]:
     """The dtype and the extents of the first input, with unknown extents along the axes `open`."""
     axes = site.attribute("open", [])
@@ -172,7 +167,10 @@ CONTRIBUTED_RULES: dict[str, Rule] = {
     "MultiHeadAttention": _multi_head_attention,
     "QAttention": lambda site: [(site.input(3).dtype, dims) for _, dims in _attention(site)],
     "QGemm": lambda site: [(site.input(8).dtype if site.has(8) else DType.F32, unknown(2))],
-    **dict.fromkeys(("QLinearAdd", "QLinearMul"), _quantized_pair),
+    **dict.fromkeys(  # each operand is followed by its scale and its zero point
+        ("QLinearAdd", "QLinearMul"),
+        lambda site: [(site.input().dtype, site.broadcast([site.input(0).shape, site.input(3).shape]))],
+    ),
     **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), _same_rank),
     "QLinearConcat": lambda site: [(site.input(1).dtype, unknown(site.rank(2)))],
     **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax"), _same),

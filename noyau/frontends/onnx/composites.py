@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
+
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.calculations import swish
@@ -93,6 +95,21 @@ def _lp_normalization(site: OnnxSite) -> Node:
     return site.call("where", site.call("equal", norm, zero), zero, site.call("divide", value, norm))
 
 
+def _normalizer(site: OnnxSite) -> Node:
+    """Rows over their maximum, NaN aside, the sum of their magnitudes or their length; rows where that is 0 stay."""
+    value, norm, last = site.input(), site.attribute("norm", "MAX"), site.rank() - 1
+    if value.dtype is not DType.F32 or last not in (0, 1) or norm not in ("MAX", "L1", "L2"):
+        raise UnsupportedError(f"Normalizer {norm!r} of {value.dtype.value} of rank {last + 1} has no meaning here")
+    least, square = site.like(float(np.finfo(np.float32).min), value), site.call("multiply", value, value)
+    cells = {"L1": site.call("abs", value), "L2": square, "MAX": site.call("fmax", value, least)}
+    whole = site.reduce("max" if norm == "MAX" else "sum", cells[norm], [last], keep=True)
+    part, zero = site.call("divide", square if norm == "L2" else value, whole), site.like(0, value)
+    if norm == "L2":
+        root = site.call("sqrt", part)
+        part = site.call("where", site.call("less", value, zero), site.call("negative", root), root)
+    return site.call("where", site.call("equal", whole, zero), value, part)
+
+
 def _global_pool(monoid: str, site: OnnxSite) -> Node:
     value, axes = site.input(), tuple(range(2, site.rank()))
     if not axes:
@@ -150,6 +167,7 @@ COMPOSITES: dict[str, Importer] = {
     # onnxruntime's operator in the default domain, where ONNX has none of this name, or only in a later opset
     "SimplifiedLayerNormalization": with_attributes(_rms_normalization, "axis", "epsilon", "stash_type"),
 }
+TABLE_OPERATORS: dict[str, Importer] = {"Normalizer": with_attributes(_normalizer, "norm")}  # of ai.onnx.ml
 
 
 def embed_layer_normalization(site: OnnxSite) -> list[Node]:

@@ -2,12 +2,14 @@
 node, with these functions."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 import onnx
 
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx_messages import core
+from noyau.frontends.onnx_messages import core, every_node
 from noyau.ir.graph import Node
 
 Attributes = Mapping[str, onnx.AttributeProto]
@@ -17,6 +19,17 @@ Infos = Sequence[onnx.ValueInfoProto]
 def opsets_of(imports: list[onnx.OperatorSetIdProto]) -> dict[str, int]:
     """The opset versions by domain."""
     return {core(entry.domain): entry.version for entry in imports}
+
+
+def inlined_sizes(functions: Sequence[onnx.FunctionProto]) -> dict[tuple[str, str], int]:
+    """The number of nodes of each function by domain and name, those of its callees included; callees come first.
+    Empty where functions call each other in a circle."""
+    nodes = {(e.domain, e.name): [(node.domain, node.op_type) for node in every_node(e.node)] for e in functions}
+    sizes = dict[tuple[str, str], int]()
+    with suppress(CycleError):
+        for key in TopologicalSorter({key: nodes.keys() & calls for key, calls in nodes.items()}).static_order():
+            sizes[key] = sum(sizes.get(each, 1) for each in nodes[key])
+    return sizes
 
 
 @dataclass(frozen=True, slots=True)

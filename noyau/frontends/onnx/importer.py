@@ -15,7 +15,7 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.boundaries import CONTROL_FLOW, RANDOM, Boundary, Run, reason_for
 from noyau.frontends.onnx.boundary_types import BoundaryTypes, Inference, Outcome, outcome_of
 from noyau.frontends.onnx.calculations import CALCULATIONS
-from noyau.frontends.onnx.composites import COMPOSITES, CONTRIBUTED
+from noyau.frontends.onnx.composites import COMPOSITES, CONTRIBUTED, TABLE_OPERATORS
 from noyau.frontends.onnx.conversions import CONVERSIONS
 from noyau.frontends.onnx.creation import CREATION
 from noyau.frontends.onnx.function_bodies import FunctionBody, ModelContext, conform, model_body, opsets_of, schema_body
@@ -36,7 +36,7 @@ from noyau.ir.sizes import Demand
 Scope = Mapping[str, str]  # names of values, by their names in a body
 Opsets = Mapping[str, int]  # by domain
 _FAMILIES = CALCULATIONS | CONVERSIONS | REDUCTIONS | VIEWS | INDEXING | CREATION | COMPOSITES
-_DOMAINS = {"": _FAMILIES, "com.microsoft": CONTRIBUTED}
+_DOMAINS = {"": _FAMILIES, "ai.onnx.ml": TABLE_OPERATORS, "com.microsoft": CONTRIBUTED}
 FOLDED = "onnxruntime computes it once, when it loads the model: it reads nothing but tensors of the model"
 # onnxruntime does not fold these, because it finds quantised operators by them.
 _KEPT = frozenset({"DequantizeLinear", "QuantizeLinear"})

@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from contextlib import suppress
 from copy import deepcopy
-from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 
 import onnx
@@ -12,7 +11,7 @@ from onnx.helper import make_attribute
 from onnx.numpy_helper import to_array
 
 from noyau.errors import ModelError
-from noyau.frontends.onnx.function_bodies import opsets_of
+from noyau.frontends.onnx.function_bodies import inlined_sizes, opsets_of
 from noyau.frontends.onnx_messages import every_node
 from noyau.text import free_name, printable
 
@@ -50,11 +49,7 @@ def inline_functions(model: onnx.ModelProto, names: Collection[tuple[str, str]])
     """Inline some of the model's own functions, by domain and name; the model itself where onnx cannot. Functions that
     are very large, or call each other in a circle, stay calls."""
     own = {(function.domain, function.name): function for function in model.functions}
-    nodes = {key: [(node.domain, node.op_type) for node in every_node(each.node)] for key, each in own.items()}
-    sizes = dict[tuple[str, str], int]()
-    with suppress(CycleError):
-        for key in TopologicalSorter({key: own.keys() & calls for key, calls in nodes.items()}).static_order():
-            sizes[key] = sum(sizes.get(each, 1) for each in nodes[key])
+    sizes = inlined_sizes(model.functions)
     small, result = [key for key in sizes if key in names and sizes[key] <= _MOST_NODES], deepcopy(model)
     with suppress(onnx.checker.ValidationError):
         for key in reversed(small):  # callers first: what they leave out is then known in the calls

@@ -11,10 +11,13 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from noyau.errors import ModelError
+from noyau.frontends.onnx.function_bodies import inlined_sizes
 from noyau.frontends.onnx.tensors import check_dims
 from noyau.frontends.onnx.upgrade import OLDEST_OPSET, opset_of
-from noyau.frontends.onnx_messages import captures, subgraphs
+from noyau.frontends.onnx_messages import captures, every_node, subgraphs
 from noyau.text import printable
+
+_MOST_INLINED = 1 << 16  # onnxruntime opens 2^15 nested ones in a minute: calls may double at each level
 
 
 def verify(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -25,6 +28,9 @@ def verify(model: onnx.ModelProto) -> onnx.ModelProto:
         raise ModelError(f"the model has opset {opset}; the oldest that noyau reads is {OLDEST_OPSET}: {remedy}")
     if (largest := max(each.version for each in model.opset_import)) >= 1 << 31:
         raise ModelError(f"the model imports version {largest} of a set of operators, which there is not")
+    sizes = inlined_sizes(model.functions)
+    if sum(sizes.get((node.domain, node.op_type), 1) for node in every_node(model.graph.node)) > _MOST_INLINED:
+        raise ModelError(f"the functions of the model, inlined, have more than {_MOST_INLINED} nodes")
     for value in model.graph.input:
         dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim if dim.HasField("dim_value")]
         check_dims(f"the input {value.name!r}", dims)

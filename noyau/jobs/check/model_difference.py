@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from rich.console import RenderableType
@@ -17,11 +17,12 @@ from noyau.compiler.passes.cleanup import drop_unused
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, FindingKind, InputError
 from noyau.frontends import onnx as frontend
+from noyau.frontends.onnx.tensors import array_of
+from noyau.hosts.onnxruntime import inputs as onnx_inputs
 from noyau.hosts.onnxruntime.activations import capture_of, fault_at
 from noyau.hosts.onnxruntime.bodies import Body, align_names, laid_flat
-from noyau.hosts.onnxruntime.function_bodies import is_own
-from noyau.hosts.onnxruntime.inputs import Dims, bindings, inputs_at, model_names
-from noyau.hosts.onnxruntime.inputs import spell as spell_sizes
+from noyau.hosts.onnxruntime.function_bodies import ValueType, is_own
+from noyau.hosts.onnxruntime.inputs import Dims, ModelInputs, bindings, first_that_runs, inputs_at, model_names
 from noyau.hosts.onnxruntime.model_files import library_path
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
@@ -36,6 +37,7 @@ from noyau.text import few, printable, several
 from noyau.verify.certificate import SHARE, Outcome
 from noyau.verify.failures import Case, Failure, spell
 from noyau.verify.input_files import load_samples
+from noyau.verify.inputs import Inputs
 from noyau.verify.judges import MOVED_RUNS
 from noyau.verify.rounding import move_runs
 from noyau.verify.trial import KernelTrial
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from noyau.frontends.onnx import ImportedModel
 
 Arrays = Mapping[str, np.ndarray]
+Run = TypeVar("Run")
 SCHEMA_VERSION = 1
 SMALL = {True: 2, False: 7}  # the default of a size, by whether it leads an input of two axes or more
 SHOWN = 8  # the most differing values that are named after the first
@@ -165,9 +168,9 @@ def model_difference(
     """Compare a second model's values with the truth of the first: every output, and every common value.
 
     The truth is the first model's graph in float64. The allowance of each cell comes from nine runs of it with other
-    rounding, and from its values in onnxruntime. `dims`: sizes to run at, one number each or several; `inputs`: an .npz
-    file instead. ModelError if a file is no model or does not run; InputError if the models' inputs differ, or they
-    have no value in common."""
+    rounding, and from its values in onnxruntime. `dims`: sizes to run at, one number each or several; others
+    are tried where the model does not run. `inputs`: an .npz file instead. ModelError if a file is no model or does
+    not run; InputError if the models' inputs differ, or they have no value in common."""
     one = open_side(Path(model))
     other = open_side(Path(against), one.original.bodies)
     names = common(one, other)
@@ -178,12 +181,16 @@ def model_difference(
         raise InputError(f"{both}: only models of one kind compare")
     imported, capturing = one.original.feed_model, capture_of(one.original)
     runs, notes = list[DifferenceRun](), list[str]()
-    for arrays, sizes, inputs_from in feeds(imported, dims or {}, inputs, seed):
+
+    def compare(arrays: Arrays) -> tuple[tuple[ValueDifference, ...], Mapping[str, str]]:
         entering, faults = capturing.entering(arrays, names)
         those = [name for name in names if not fault_at(name, faults)]
-        values = compare_values(one, other, those, arrays, entering, seed)
-        runs.append(DifferenceRun(spell_sizes(model_names(imported, sizes)) or "its only sizes", values))
-        notes += [*inputs_from, *(f"not compared: {fault}" for fault in faults.values())]
+        return compare_values(one, other, those, arrays, entering, seed), faults
+
+    for feeds, (values, faults) in runs_of(imported, dims or {}, inputs, seed, compare):
+        sizes = onnx_inputs.spell(model_names(imported, feeds.sizes))
+        runs.append(DifferenceRun(sizes or "its only sizes", values))
+        notes += [*feeds.notes, *(f"not compared: {fault}" for fault in faults.values())]
     for side in (one, other):
         if has_kernels(side.model) and library_of(side.model, side.original.path) is None:
             notes.append(f"{printable(side.name)} has kernels, and no library beside it: what they replaced runs")
@@ -204,11 +211,14 @@ class ModelSide:
 
     @property
     def values(self) -> list[str]:
-        """The values of its operators, in order, except those that onnxruntime cannot compute."""
-        entries = {self.model.graph.node[place].output[0] for body in self.bodies for place in body.entries}
+        """The values of its operators, in order, except those that onnxruntime cannot compute; then other outputs."""
+        graph = self.model.graph
+        entries = {graph.node[place].output[0] for body in self.bodies for place in body.entries}
         lost = lost_values(self.model, foreign_operators(self.model), (), entries) | entries
-        nodes = sorted(enumerate(self.model.graph.node), key=lambda pair: self._place(pair[0]))
-        return [name for _, node in nodes for name in node.output if name and name not in lost]
+        nodes = sorted(enumerate(graph.node), key=lambda pair: self._place(pair[0]))
+        names = [name for _, node in nodes for name in node.output if name]
+        ends, stored = ({e.name for e in part} for part in (graph.output, (*graph.input, *graph.initializer)))
+        return [name for name in (*names, *sorted(ends & stored)) if name not in lost]
 
     def _place(self, position: int) -> tuple[float, ...]:
         """Place of a node in the order of values: values in a body come before the results of the body's node."""
@@ -219,7 +229,8 @@ class ModelSide:
     def makers(self) -> dict[str, str]:
         """The label of the node that makes each value."""
         labels = replace(self.original, model=self.model, bodies=tuple(self.bodies)).labels
-        return {name: at for at, node in zip(labels, self.model.graph.node, strict=True) for name in node.output}
+        own = {name: at for at, node in zip(labels, self.model.graph.node, strict=True) for name in node.output}
+        return dict.fromkeys(self.values, "no operator") | own
 
 
 def open_side(path: Path, bodies: Sequence[Body] | None = None) -> ModelSide:
@@ -243,34 +254,39 @@ def _ends(imported: ImportedModel) -> dict[str, str]:
     return {node.output: f"{node.dtype.value} of rank {len(node.shape)}" for node in nodes}
 
 
-def feeds(
-    imported: ImportedModel, dims: Dims, file: str | Path | None, seed: int
-) -> Iterator[tuple[Arrays, Mapping[str, int], tuple[str, ...]]]:
-    """Inputs, their sizes, and their sources: at each requested size, or at small ones and all at 1."""
+def runs_of(
+    imported: ImportedModel, dims: Dims, file: str | Path | None, seed: int, run: Callable[[Arrays], Run]
+) -> Iterator[tuple[Inputs, Run]]:
+    """Inputs of a model and the result of `run` with their arrays: of a file, at each requested size, or at small ones
+    and all at 1; where it does not run at these, at sizes that are found by trials."""
+
+    def make(sizes: Mapping[str, int]) -> ModelInputs:
+        inputs = inputs_at(imported, sizes, (), seed)
+        return ModelInputs(inputs, inputs, made_up=True)
+
     if file is not None:
         for sample in load_samples(Path(file), imported.graph, without=frozenset(imported.initializers), dims=dims):
-            yield sample.arrays, sample.sizes, sample.notes
+            yield sample, run(sample.arrays)
         return
-    bindings_of_runs = bindings(imported, dims) if dims else [_small(imported), dict.fromkeys(_small(imported), 1)]
-    for sizes in {tuple(sizes.items()): sizes for sizes in bindings_of_runs}.values():
-        made_up = inputs_at(imported, sizes, (), seed)
-        yield made_up.arrays, sizes, made_up.notes
+    done = list[Mapping[str, int]]()
+    for sizes in bindings(imported, dims) if dims else [_small(imported), dict.fromkeys(_small(imported), 1)]:
+        if sizes not in done:
+            feeds, result = first_that_runs(imported, make(sizes), make, lambda feeds: run(feeds.full.arrays), dims)
+            if feeds.full.sizes not in done:
+                yield feeds.full, result
+            done += [sizes, feeds.full.sizes]
 
 
 def _small(imported: ImportedModel) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for node in (each for each in imported.graph.inputs if each.output not in imported.initializers):
-        for axis, dim in enumerate(node.shape):
-            small = SMALL[axis == 0 and len(node.shape) > 1]
-            sizes |= {name: min(sizes.get(name, small), small) for name in dim.names}
-    return sizes
+    return {name: SMALL[name in onnx_inputs.leading(imported)] for name in onnx_inputs.sizes_for(imported, {})}
 
 
 def compare_values(
     one: ModelSide, other: ModelSide, names: Sequence[str], arrays: Arrays, entering: Arrays, seed: int
 ) -> tuple[ValueDifference, ...]:
     """Each common value of the second model, judged by the first; `entering`: values that enter the bodies of both."""
-    theirs, ours = side_values(other, names, arrays, entering), side_values(one, names, arrays, entering)
+    feeds, types = {**arrays, **entering}, types_of(entering)
+    theirs, ours = (values_of(each.model, each.original.path, names, feeds, types) for each in (other, one))
     imported, makers = one.original.imported, one.makers
     nodes = [replace(n, kind=Input(), inputs=()) if n.output in entering else n for n in imported.graph.nodes]
     resizes = [node for node in nodes if isinstance(node.kind, Opaque) and node.kind.name in ("Resize", "Upsample")]
@@ -282,7 +298,7 @@ def compare_values(
     numbers = [node for node in graph.nodes if node.inputs or node.output in read or node.dtype is not DType.OTHER]
     graph = replace(graph, nodes=tuple(numbers))
     stored = [node.output for node in graph.inputs if node.output in imported.initializers]
-    values = {**arrays, **entering, **{name: imported.load_initializer(name) for name in stored}}
+    values = {**feeds, **{name: imported.load_initializer(name) for name in stored}}
     with np.errstate(all="ignore"):
         truth, as_it_is = evaluate(graph, values, wide=True), evaluate(graph, values)
         case = Case("both models", tuple(values[node.output] for node in graph.inputs))
@@ -304,16 +320,18 @@ def compare_values(
     return tuple(ValueDifference(name, printable(makers[name]), name in ends, outcomes[name]) for name in names)
 
 
-def side_values(side: ModelSide, names: Sequence[str], arrays: Arrays, entering: Arrays) -> dict[str, np.ndarray]:
-    """Some values of a model in one run."""
-    part, path = part_for(side.model, names, types_of(entering)), side.original.path
-    return values_of(part, library_of(side.model, path), path.parent, {**arrays, **entering})
-
-
-def values_of(model: onnx.ModelProto, library: Path | None, folder: Path, arrays: Arrays) -> dict[str, np.ndarray]:
-    """The outputs of a model, or of a part of it, in one run; `folder`: of its external data."""
-    session = open_session(model.SerializeToString(), library, folder=folder, optimized=False, prepacked=False)
-    return run(session, {value.name: arrays[value.name] for value in session.get_inputs() if value.name in arrays})
+def values_of(
+    model: onnx.ModelProto, path: Path, names: Sequence[str], arrays: Arrays, types: Mapping[str, ValueType]
+) -> dict[str, np.ndarray]:
+    """Some values of the model of a file in one run; `types`: of arrays that enter its bodies. Values that no operator
+    computes are inputs, or tensors of the model."""
+    part, library = part_for(model, names, types), library_of(model, path)
+    stored = ((each.name, array_of(each, path.parent)) for each in model.graph.initializer if each.name in names)
+    known = {**dict(stored), **{name: arrays[name] for name in names if name in arrays}}
+    if not part.graph.output:
+        return known
+    session = open_session(part.SerializeToString(), library, folder=path.parent, optimized=False, prepacked=False)
+    return known | run(session, {e.name: arrays[e.name] for e in session.get_inputs() if e.name in arrays})
 
 
 def library_of(model: onnx.ModelProto, path: Path) -> Path | None:

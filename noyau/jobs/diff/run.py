@@ -1,6 +1,7 @@
 """`noyau diff`: two models matched node by node, and run on the same inputs."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from noyau.errors import CheckError, InputError, NoyauError
 from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.inputs import Dims
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.jobs.check.model_difference import feeds, library_of, values_of
+from noyau.jobs.check.model_difference import runs_of, values_of
 from noyau.jobs.diff.matching import match, meanings_of, unlike
 from noyau.jobs.diff.onnx_sides import ConstantValue, ModelSide, read_side
 from noyau.jobs.diff.record import ChangedNode, ModelsDiff, ValueGap
@@ -34,8 +35,7 @@ def diff(
     changes, taken = _differences(one, other, pairs), set(pairs.values())
     values: tuple[ValueGap, ...] = ()
     try:
-        arrays, _, _ = next(iter(feeds(open_model(one.path).feed_model, dims or {}, inputs, seed)))
-        values = tuple(_values(one, other, pairs, arrays))
+        values = tuple(_values(one, other, pairs, dims or {}, inputs, seed))
     except NoyauError as error:
         if isinstance(error, InputError) and (dims or inputs is not None):
             raise  # it is the caller's inputs that do not fit
@@ -106,7 +106,7 @@ def _facts(one: ModelSide, other: ModelSide) -> Iterator[str]:
 
 
 def _values(
-    one: ModelSide, other: ModelSide, pairs: Mapping[int, int], arrays: Mapping[str, np.ndarray]
+    one: ModelSide, other: ModelSide, pairs: Mapping[int, int], dims: Dims, inputs: str | Path | None, seed: int
 ) -> Iterator[ValueGap]:
     """The gaps of values of paired nodes and of outputs. CheckError where inputs or outputs differ in number."""
     if len(one.inputs) != len(other.inputs) or len(one.outputs) != len(other.outputs):
@@ -116,22 +116,14 @@ def _values(
     twins = {name: twin for outputs in nodes for name, twin in zip(*outputs, strict=False)}
     makers = {name: node.label for node in one.nodes for name in node.outputs}
     ends = dict(zip(one.outputs, other.outputs, strict=True))
-    ours = _run(one, arrays, [*twins, *ends])
-    renamed = {names[name]: array for name, array in arrays.items() if name in names}
-    theirs = _run(other, renamed, [*twins.values(), *ends.values()])
+    imported, wanted = open_model(one.path).feed_model, [*twins, *ends]
+    run = partial(values_of, one.model, one.path, wanted, types={})
+    feeds, ours = next(runs_of(imported, dims, inputs, seed, run))
+    renamed = {names[name]: array for name, array in feeds.arrays.items() if name in names}
+    theirs = values_of(other.model, other.path, [*twins.values(), *ends.values()], renamed, {})
     for name, twin in ({name: twin for name, twin in twins.items() if name not in ends} | ends).items():
         if name in ours and twin in theirs:
             yield _gap(printable(name), makers.get(name, "an input"), name in ends, ours[name], theirs[twin])
-
-
-def _run(side: ModelSide, arrays: Mapping[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
-    """Some values of a model in one run; a model by noyau runs with its library if that is beside it."""
-    model = type(side.model)()
-    model.CopyFrom(side.model)
-    known = {each.name for each in model.graph.output}
-    for name in dict.fromkeys(name for name in names if name not in known):
-        model.graph.output.add().name = name
-    return values_of(model, library_of(side.model, side.path), side.path.parent, arrays)
 
 
 def _gap(name: str, maker: str, is_output: bool, ours: Any, theirs: Any) -> ValueGap:

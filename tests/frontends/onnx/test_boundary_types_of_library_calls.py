@@ -163,7 +163,6 @@ _LEAVES = """nodes_treeids = [0], nodes_nodeids = [0], nodes_featureids = [0], n
     [
         "y = ai.onnx.ml.Binarizer<threshold = 0.5>(x)",
         "y = ai.onnx.ml.Imputer<imputed_value_floats = [0.5], replaced_value_float = 1.0>(x)",
-        'y = ai.onnx.ml.Normalizer<norm = "L1">(x)',
         "y = ai.onnx.ml.Scaler<offset = [0.5], scale = [2.0]>(x)",
         "y = ai.onnx.ml.OneHotEncoder<cats_int64s = [0, 1, 2], zeros = 1>(x)",
         "y = ai.onnx.ml.LinearRegressor<coefficients = [0.5, 1.0, 1.5], intercepts = [0.1], targets = 1>(x)",

@@ -13,7 +13,7 @@ from noyau.ir.graph import Select
 from tests.frontends.onnx.models import imported, model, results
 
 RNG = np.random.default_rng(0)
-DOMAIN = ', "com.microsoft" : 1'
+DOMAIN = ', "com.microsoft" : 1, "ai.onnx.ml" : 3'
 TOLERANCE = {np.float32: 2e-6, np.float16: 2e-3}
 DTYPES = {"float": np.float32, "float16": np.float16}
 
@@ -62,6 +62,19 @@ def test_quantisation_with_one_scale_and_along_an_axis(kind):
     zero, several = np.array(7, kind), np.arange(6).astype(kind)
     feeds = {"x": 9 * drawn("float", 5, 6), "s": np.float32(0.25), "z": zero, "t": drawn("float", 6), "k": several}
     agree(text, {name: np.asarray(array) for name, array in feeds.items()}, 0)
+
+
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_rows_of_a_table_over_their_norm(norm):
+    """onnxruntime's maximum is of signed cells and passes over NaN; a row whose divisor is 0 stays as it is."""
+    rows = [[1, 2, 2], [0, 0, 0], [-0.0, 0, -0.0], [-1, -2, -3], [np.nan, 1, 2], [1, 2, np.nan], [np.nan] * 3]
+    rows += [[-np.inf] * 3, [np.inf, 1, -np.inf], [-1, 0, -1], [1e-30, 0, 0], [1e30, 1, -1e30], [3, 3, -3]]
+    text = f'{{ y = ai.onnx.ml.Normalizer <norm = "{norm}"> (x) }}'
+    agree(f"(float[n, 3] x) => (float[n, 3] y) {text}", {"x": np.array(rows, np.float32)}, 2e-7)
+    agree(f"(float[n] x) => (float[n] y) {text}", {"x": drawn("float", 9)}, 1e-6)
+    refused = imported(proto_of(f"(int32[n, 3] x) => (float[n, 3] y) {text}"))
+    assert refused.opaque[0] == f"Normalizer '{norm}' of i32 of rank 2 has no meaning here"
+    assert refused.graph["y"].dtype.value == "f32" and refused.graph["y"].shape == refused.graph["x"].shape
 
 
 @pytest.mark.parametrize("op", ["BiasGelu", "FastGelu"])

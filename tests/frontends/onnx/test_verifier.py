@@ -152,3 +152,16 @@ def test_names_in_messages_are_escaped():
     proto = model(CHAIN)
     proto.graph.node[1].input[0] = "evil\n'\x1b[31m"
     assert refusal(proto) == 'Neg#1 uses "evil\\n\'\\x1b[31m", which nothing makes'
+
+
+def test_functions_that_grow_beyond_all_bounds_are_refused_before_anything_opens_them():
+    """onnxruntime inlined for ever, in the process of noyau itself where two models were compared."""
+    levels = 30
+    pattern = '<opset_import: ["o": 1, "": 17], domain: "o"> F{} (x) => (y) {{ {} }}'
+    calls = (f"a = o.F{level + 1} (x) y = o.F{level + 1} (a)" for level in range(levels))
+    bodies = " ".join(pattern.format(*pair) for pair in enumerate([*calls, "y = Exp (x)"]))
+    header = '<ir_version: 8, opset_import: ["o": 1, "": 17]> g (float[n] x) => (float[n] y)'
+    proto = onnx.parser.parse_model(f"{header} {{ y = o.F{levels} (x) }} {bodies}")
+    assert verify(proto) is proto
+    proto.graph.node[0].op_type = "F0"
+    assert refusal(proto) == "the functions of the model, inlined, have more than 65536 nodes"

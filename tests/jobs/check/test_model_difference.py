@@ -113,6 +113,32 @@ def test_operators_of_onnxruntime_are_run_by_it_where_models_are_compared(tmp_pa
     assert model_difference(one, written(model, tmp_path, "b.onnx")).runs[0].first.name == "a"
 
 
+def test_sizes_that_must_add_up_are_found(tmp_path):
+    """A model with a cache ended with onnxruntime's error at 7 + 7 = 7, and needed sizes of the user."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[b, past] p, float[b, new] x, float[b, total] mask)
+        => (float[b, total] y) { a = Concat <axis = 1> (p, x)  y = Mul (a, mask) }"""
+    path = written(onnx.parser.parse_model(text), tmp_path)
+    difference = model_difference(path, path)
+    assert difference.ok
+    assert [each.sizes for each in difference.runs] == ["b=2, past=14, new=7, total=21", "b=1, past=1, new=1, total=1"]
+    assert len(difference.notes) == 6
+    with pytest.raises(InputError, match=r"does not run.* these were tried in vain: "):
+        model_difference(path, path, dims={"past": 3, "total": 3})
+
+
+def test_models_without_operators_compare_by_their_tensors(tmp_path):
+    """A model against its copy had no value in common, for only results of operators were compared."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[n, 4] x) => (float[n, 4] x, float[3] w)
+        <float[3] w = {1, 2, 3}> { }"""
+    model = onnx.parser.parse_model(text)
+    path = written(model, tmp_path, "a.onnx")
+    assert model_difference(path, path).ok
+    model.graph.initializer[0].float_data[1] = 5
+    difference = model_difference(path, written(model, tmp_path, "b.onnx"))
+    assert difference.runs[0].first.name == "w"
+    assert "made by no operator, is wrong at w[1]" in printed(difference, 400)
+
+
 def test_other_shapes_and_integers_differ(tmp_path):
     def model(cast: bool, by: int) -> onnx.ModelProto:
         nodes = [NODE("Add", ["i", "k"], ["j"]), NODE("Expand", ["j", "s"], ["y"])]
