@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from multiprocessing.process import BaseProcess
@@ -74,13 +74,13 @@ def _check(words: list[str], folder: str, printed: str, environment: dict[str, s
     sys.exit(cli.main(["check", *words]))
 
 
-def _ended(wish: str, time_s: float) -> tuple[str, str]:
+def _ended(wish: str, time_s: float, report: Callable[[], object]) -> tuple[str, str]:
     """As that of `script_run`, the script in a fork of this process."""
     from noyau.workers.signals import wait_or_end
 
     process = multiprocessing.get_context("fork").Process(target=_script, args=(wish,))
     process.start()
-    cut = wait_or_end(_Fork(process), time_s, signal.SIGINT)  # type: ignore[arg-type]
+    cut = wait_or_end(_Fork(process), time_s, signal.SIGINT, report)  # type: ignore[arg-type]
     process.join()
     status = process.exitcode or 0
     if status < 0:

@@ -55,10 +55,9 @@ def check_program(
     Its output is printed. A program with threads runs twice, with side effects such as files written twice; the second
     run is silent and distributes the work differently. One that reads unset shared memory runs three times more, also
     silent, with other bytes there. `launch`: (grid, block) in place of its own; `time_s`: CPU seconds per run; `flags`:
-    for the compiler, with paths relative to the current folder; source files among them (`part.c`) are built with the
-    program and watched too; `say`: receives what runs, each ten seconds. A call without a stand-in leaves the program
-    unchecked, and the report names its line. InputError if the file is missing, has no main(), or a quote in `flags`
-    does not end; BuildError if a text does not compile."""
+    for the compiler, with paths relative to the current folder; source files among them are built and watched too;
+    `say`: receives what runs, each ten seconds. A call without a stand-in leaves the program unchecked. InputError if
+    the file is missing, has no main(), or a quote in `flags` does not end; BuildError if a text does not compile."""
     text, words_of_flags = _text(path), _flags(flags)
     language = _language(path, words_of_flags)
     try:
@@ -77,8 +76,8 @@ def check_program(
         patience_s = min(time_s, max(SILENT_S, SILENT_TIMES * (monotonic() - begin)))
         with suppress(CheckError):  # it may lack its input, and so end otherwise
             again, _ = run_whole(program, words, plans[-1], forced, patience_s, is_shown=False, maps=False, say=say)
-            faults = tuple(each for each in again.faults if each.kind is not FindingKind.CRASH)
-            runs.append(replace(again, faults=faults, refusal=""))
+            faults = (each for each in again.faults if each.kind is not FindingKind.CRASH)
+            runs.append(replace(again, faults=tuple(faults), refusal=""))
     return _check_of(path, text, language, program, runs, _fault_of(ran, status))
 
 

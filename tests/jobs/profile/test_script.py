@@ -197,6 +197,7 @@ def test_torchs_profiler_of_a_gpu_is_around_a_script(script, capfd):
     ],
 )
 def test_what_cannot_be_profiled(script, capsys, words, message):
+    Path("model.onnx").touch()
     assert main(["profile", *words]) == 2
     assert message in capsys.readouterr().err
 

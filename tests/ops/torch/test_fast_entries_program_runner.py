@@ -116,13 +116,13 @@ def test_products_of_half_types_add_in_float32():
 def test_what_follows_from_sizes_alone_is_computed_at_each_call(monkeypatch):
     """A tensor that was kept would be read on other streams, and by graphs that were captured, when it is gone."""
 
-    @noyau.op("float[n, m], float[n] -> float[m]")
+    @noyau.op("float[n, m], float[n, k] -> float[m, k]")
     def means(x, w):
         return x.T @ w / len(w)
 
     calls, of_sizes = [], fast_entries._library
     monkeypatch.setattr(fast_entries, "_library", lambda *given: calls.append(given) or of_sizes(*given))
-    x, w = torch.randn(3, 4), torch.randn(3)
+    x, w = torch.randn(3, 4), torch.randn(3, 2)
     run = hosted(means, x, w)
     for _ in range(2):
         torch.testing.assert_close(run(x, w)[0], x.T @ w / 3)

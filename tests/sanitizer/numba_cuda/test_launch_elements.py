@@ -184,5 +184,5 @@ def test_shared_arrays_that_one_line_assigns_have_their_names():
     x, out = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
     launch, seen = seen_of(side_by_side, (1, 32), x, out)
     names = [each.name for each in launch.recorder.memories.values() if each.name not in ("x", "out")]
-    assert names == ["a", "b", "shared", "shared"]
+    assert names == ["a", "b", "c", "d"]
     assert {launch.recorder.memories[each.memory].name for each in seen} == {"b"}

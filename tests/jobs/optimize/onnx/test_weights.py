@@ -209,7 +209,7 @@ def test_a_calibration_is_what_errors_and_tokens_rest_on(clock, tmp_path):
     [
         (["--weights", "int8", "--budget", "much"], "the budget 'much' is neither same-tokens nor a number above 0"),
         (["--budget", "1e-2"], "are for weights in few bits: give --weights auto too"),
-        (["--calibration", "c.npz"], "are for weights in few bits: give --weights auto too"),
+        (["--calibration", __file__], "are for weights in few bits: give --weights auto too"),
         (
             ["--weights", "int8", "--device", "cuda"],
             "--weights is for models in onnxruntime: leave it, or",

@@ -83,7 +83,7 @@ def test_it_is_optimised_called_and_saved(small, capsys):
                 "--threads 0",
                 "--target sm_90",
                 "--budget 1e-2",
-                "--calibration c.npz",
+                f"--calibration {MODELS[0]}",
                 "--weights auto",
             )
         ),
