@@ -52,13 +52,12 @@ def check_program(
     """Build a program unchanged, run it with its arguments in the current folder, and report memory errors of its
     threads: of OpenMP, POSIX and C++, and of CUDA grids, which need no GPU.
 
-    Its output is printed. A program with threads runs twice, with side effects such as files written twice; the second
-    run is silent and distributes the work differently. One that reads unset shared memory runs three times more, also
-    silent, with other bytes there. `launch`: (grid, block) in place of its own; `time_s`: CPU seconds per run; `flags`:
-    for the compiler, with paths relative to the current folder; source files among them (`part.c`) are built with the
-    program and watched too; `say`: receives what runs, each ten seconds. A call without a stand-in leaves the program
-    unchecked, and the report names its line. InputError if the file is missing, has no main(), or a quote in `flags`
-    does not end; BuildError if a text does not compile."""
+    Its output is printed. A program with threads runs twice, as do its side effects; the second run is silent and
+    divides the work differently. One that reads unset shared memory runs three times more, silent, with other bytes
+    there. `launch`: (grid, block), not its own; `time_s`: CPU seconds per run; `flags`: for the compiler, with paths
+    relative to the current folder; source files among them (`part.c`) are built and watched; `say`: receives what runs,
+    each ten seconds. A call without a stand-in leaves the program unchecked, and the report names its line. InputError
+    if the file is missing, has no main(), or a quote in `flags` does not end; BuildError if a text does not compile."""
     text, words_of_flags = _text(path), _flags(flags)
     language = _language(path, words_of_flags)
     try:
