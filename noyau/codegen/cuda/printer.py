@@ -41,15 +41,14 @@ def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
     integers = sorted({key for each in uses for key in each.integers})
     states = dict(state for part in parts for state in part.states.items())
     statements = [s for kernel in kernels for launch in kernel.launches for s in every_statement(launch.body)]
+    has_atomics = any(isinstance(s, ir.Store) and s.is_atomic for s in statements)
     pieces = [
         comment_text(comment),
         package_text("codegen/cuda/noyau_cuda.h"),
         functions,
         *(integer_function(*key).replace("static inline", "NOYAU_BOTH") for key in integers),
         package_text("codegen/cuda/merge_lanes.h") if any(isinstance(s, ir.MergeLanes) for s in statements) else "",
-        package_text("codegen/cuda/atomics.h")
-        if any(isinstance(s, ir.Store) and s.is_atomic for s in statements)
-        else "",
+        package_text("codegen/cuda/atomics.h") if has_atomics else "",
         package_text("codegen/cuda/merge_blocks.h") if any(part.has_meetings for part in parts) else "",
         *states.values(),
         *(body for part in parts for body in part.bodies),

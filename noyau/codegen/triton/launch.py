@@ -314,9 +314,8 @@ class TritonPrinter(memory.LaunchMemory):
                 own = self.texts.pass_of(self.texts.passing or read_for(self.kernel, loop))
                 with own, self.open_tile(loop.var, tile, loop.extent, loop.body):
                     self.statements(loop.body)
-                    self.load_ahead(
-                        tile, placed[0].name if (placed := memory.index_of(loop.body, loop.var)) else loop.var
-                    )
+                    placed = memory.index_of(loop.body, loop.var)
+                    self.load_ahead(tile, placed[0].name if placed else loop.var)
 
     def load_ahead(self, tile: ir.Tile, variable: str) -> None:
         """While a row is being folded, load the inputs common to all rows that the writing pass needs."""

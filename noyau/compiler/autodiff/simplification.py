@@ -88,10 +88,12 @@ def _one_quotient(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:
     left, right = (_quotient(rebuilder, name) for name in node.inputs)
     if left is None or right is None or left[1] != right[1]:
         return (node,)
-    numerators = [_read_view(rebuilder, node, each[0]) for each in (left, right)]
-    divisor = _read_view(rebuilder, node, left[1])
-    total = replace(node, output=rebuilder.fresh(node.output), inputs=(numerators[0].output, numerators[1].output))
-    return (*numerators, divisor, total, replace(node, kind=Map("divide"), inputs=(total.output, divisor.output)))
+    one, other, divisor = (
+        replace(node, output=rebuilder.fresh(node.output), kind=View(index), inputs=(name,))
+        for name, index in (left[0], right[0], left[1])
+    )
+    total = replace(node, output=rebuilder.fresh(node.output), inputs=(one.output, other.output))
+    return (one, other, divisor, total, replace(node, kind=Map("divide"), inputs=(total.output, divisor.output)))
 
 
 ViewedValue = tuple[str, Shape]  # a value, and the index at which it is read
@@ -107,11 +109,6 @@ def _quotient(rebuilder: Rebuilder, name: str) -> tuple[ViewedValue, ViewedValue
     parts = [view_of(rebuilder.nodes, each) for each in quotient.inputs]
     above, below = ((value, tuple(dim.replace(here) for dim in at)) for value, at in parts)
     return above, below
-
-
-def _read_view(rebuilder: Rebuilder, node: Node, view: ViewedValue) -> Node:
-    """A node that reads a value at an index, with the shape of another node."""
-    return replace(node, output=rebuilder.fresh(node.output), kind=View(view[1]), inputs=(view[0],))
 
 
 def _by_quotient(node: Node, rebuilder: Rebuilder, back: Collection[str]) -> Iterable[Node]:

@@ -25,7 +25,7 @@ def repeat_cheap(graph: Graph) -> Graph:
     for node in graph.nodes:
         if isinstance(node.kind, Reduce) and len(graph[node.inputs[0]].shape) - 1 not in node.kind.axes:
             steps = _steps(graph, node.inputs[0], ends)
-            if _is_shared(graph, node, steps) and _is_worth(graph, graph[node.inputs[0]], steps):
+            if _is_worth(graph, node, steps):
                 names = {step.output: _fresh(step.output, names_taken) for step in steps}
                 nodes += [*(step.rename(names) for step in steps), node.rename(names)]
                 continue
@@ -54,15 +54,12 @@ def _visible_values(graph: Graph) -> set[str]:
     return ends
 
 
-def _is_shared(graph: Graph, fold: Node, steps: Sequence[Node]) -> bool:
-    """Whether others than a fold read one of its steps."""
-    own = {step.output for step in steps}
-    return any(own & set(node.inputs) for node in graph.nodes if node.output not in own | {fold.output})
-
-
-def _is_worth(graph: Graph, value: Node, steps: Sequence[Node]) -> bool:
-    """Whether reading the inputs of a value is at least as fast as writing and reading the value."""
-    leaves = {name for step in steps for name in step.inputs} - {step.output for step in steps}
+def _is_worth(graph: Graph, fold: Node, steps: Sequence[Node]) -> bool:
+    """Whether others read a step of a fold's operand, whose inputs are read as fast as it is written and read."""
+    value, own = graph[fold.inputs[0]], {step.output for step in steps}
+    if not any(own & set(node.inputs) for node in graph.nodes if node.output not in own | {fold.output}):
+        return False
+    leaves = {name for step in steps for name in step.inputs} - own
     read = sum(cells(n) * n.dtype.bytes for n in map(graph.__getitem__, leaves) if not isinstance(n.kind, Constant))
     flops = sum(cells(step) * OPERATORS[step.kind.function].flops for step in steps if isinstance(step.kind, Map))
     return read <= 2.1 * cells(value) * value.dtype.bytes and flops <= AGAIN * cells(value)

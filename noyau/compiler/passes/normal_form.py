@@ -196,22 +196,14 @@ def _extent(graph: Graph, _: Sequence[Demand]) -> Swap | None:
     bound, typed = bound_sizes(graph.inputs), (node for node in graph.inputs if node.dtype is not DType.OTHER)
     extents = [dim for node in typed for dim in node.shape if not dim.names <= bound]
     extents.sort(key=lambda dim: (len(dim.terms), len(dim.terms[0][0]), str(dim)))
-    swaps = (_single(dim) or next(_among(dim, bound), None) for dim in extents)
-    return next(filter(None, swaps), None)
-
-
-def _single(dim: Dim) -> Swap | None:
-    """The product that an extent is a multiple of, as a size."""
-    match dim.terms:
-        case ((monomial, factor),) if factor > 0:
-            return monomial, Dim.of(str(Dim(((monomial, 1),))))
-        case _:
-            return None
+    return next((swap for dim in extents for swap in _among(dim, bound)), None)
 
 
 def _among(dim: Dim, bound: Collection[str]) -> Iterator[Swap]:
-    """A product that is one of an extent's terms: the extent as a size, minus the other terms."""
+    """A product that an extent is a multiple of, as a size; or one of its terms: the extent minus the other terms."""
     for monomial, factor in dim.terms:
+        if len(dim.terms) == 1 and factor > 0:
+            yield monomial, Dim.of(str(Dim(((monomial, 1),))))
         term = Dim(((monomial, factor),))
         rest = dim - term
         if abs(factor) == 1 and not term.names <= set(bound) and _swap(rest, monomial, Dim.of(0)) == rest:

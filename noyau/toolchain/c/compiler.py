@@ -153,7 +153,7 @@ def link(objects: Sequence[Path], output: Path, options: CompilerOptions = DEFAU
     """Write the shared library of some objects; it appears whole or not at all.
 
     BuildError where a name is undefined or an object is missing, OutputError where `output` cannot be written."""
-    _link(objects, (*_link_flags(), *_libraries(options)), output, options)
+    _link(objects, _link_flags(options), output, options)
 
 
 def _link(objects: Sequence[Path], words: Sequence[str], output: Path, options: CompilerOptions) -> None:
@@ -178,7 +178,7 @@ def compile_library(texts: Sequence[str], options: CompilerOptions = DEFAULTS) -
     BuildError as in compile_object and link."""
     options = replace(options, export=True)
     compiler = find_compiler(options.compiler)
-    key = _key("library", compiler, (*_compile_flags(options, compiler), *_link_flags()), texts)
+    key = _key("library", compiler, (*_compile_flags(options, compiler), *_link_flags(options)), texts)
 
     def produce(path: Path) -> None:
         link([compile_object(text, options) for text in texts], path, options)
@@ -193,7 +193,7 @@ def shared_library(objects: Sequence[Path], options: CompilerOptions = DEFAULTS)
         contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in objects]
     except OSError as error:
         raise BuildError(f"an object is gone ({error.strerror}: {error.filename}); build it again") from error
-    key = _key("shared", compiler, (*_link_flags(), *_libraries(options)), contents)
+    key = _key("shared", compiler, _link_flags(options), contents)
     return toolchain_cache.ensure(key, LIBRARY_SUFFIX, lambda path: link(objects, path, options))
 
 
@@ -255,13 +255,10 @@ def _compile_flags(options: CompilerOptions, compiler: Compiler) -> tuple[str, .
     return (*_FLAGS, *own, *march, *((_EXPORT,) if options.export else ()), *options.extra)
 
 
-def _link_flags() -> tuple[str, ...]:
-    return ("-shared", "-Wl,--no-undefined") if sys.platform == "linux" else ("-shared",)
-
-
-def _libraries(options: CompilerOptions) -> tuple[str, ...]:
-    """The author's flags that the linker needs too: OpenMP, threads, and libraries."""
-    return tuple(flag for flag in options.extra if flag in _LINKED or flag.startswith(("-l", "-L")))
+def _link_flags(options: CompilerOptions) -> tuple[str, ...]:
+    """The flags of the linker; among them the author's that it needs too: OpenMP, threads, and libraries."""
+    own = ("-shared", "-Wl,--no-undefined") if sys.platform == "linux" else ("-shared",)
+    return (*own, *(flag for flag in options.extra if flag in _LINKED or flag.startswith(("-l", "-L"))))
 
 
 def _key(kind: str, compiler: Compiler, flags: Sequence[str], texts: Sequence[str]) -> str:

@@ -100,10 +100,7 @@ class _Lower(Lower):  # type: ignore[misc]
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _Lowering(NativeLowering):  # type: ignore[misc]
     _name = "shorter_lowering"
-
-    @property
-    def lowering_class(self) -> type:
-        return _Lower
+    lowering_class = _Lower
 
 
 class _Passes(PassManager):  # type: ignore[misc]

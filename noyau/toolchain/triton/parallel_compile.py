@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -103,8 +103,10 @@ def serve(channel: Channel, most: int, work: Callable[[CompileTask], None] = com
             return
         if read in ready:
             os.read(read, 512)
-            for child, status in _ended_children(list(running)):
-                channel.send(pickle.dumps((running.pop(child), status)))
+            for child in list(running):
+                ended, status = os.waitpid(child, os.WNOHANG)
+                if ended:
+                    channel.send(pickle.dumps((running.pop(child), status)))
         if channel in ready:
             try:
                 task = pickle.loads(channel.receive())  # noqa: S301  from the process that started this one
@@ -115,14 +117,6 @@ def serve(channel: Channel, most: int, work: Callable[[CompileTask], None] = com
         while queued and len(running) < most:
             number, task = queued.popleft()
             running[fork_work(lambda task=task: work(task))] = number  # type: ignore[misc]  # bound early
-
-
-def _ended_children(children: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The processes that have ended, each with its status."""
-    for child in children:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            yield child, status
 
 
 def main(channel: Channel) -> None:

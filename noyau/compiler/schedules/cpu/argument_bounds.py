@@ -25,9 +25,6 @@ class _Scope:
     lets: Mapping[str, Let] = field(default_factory=dict)
     loops: Mapping[str, Dim] = field(default_factory=dict)
 
-    def with_let(self, let: Let) -> _Scope:
-        return replace(self, lets={**self.lets, let.name: let})
-
     def within(self, loops: Iterable[tuple[str, Dim]]) -> _Scope:
         return replace(self, loops={**self.loops, **dict(loops)})
 
@@ -46,9 +43,8 @@ def _note_bounds(body: Iterable[Statement], scope: _Scope) -> Statements:
     for statement in body:
         match statement:
             case Let(_, Fold() as fold):
-                statement = replace(
-                    statement, value=replace(fold, body=_note_bounds(fold.body, scope.within(fold.loops)))
-                )
+                body_of_fold = _note_bounds(fold.body, scope.within(fold.loops))
+                statement = replace(statement, value=replace(fold, body=body_of_fold))
             case Let(_, Call("exp", (operand,)) as call):
                 below = _largest(operand, scope) is not None
                 statement = replace(statement, value=_assuming(call, Assumption.NON_POSITIVE, below))
@@ -61,7 +57,7 @@ def _note_bounds(body: Iterable[Statement], scope: _Scope) -> Statements:
             case _:
                 pass
         if isinstance(statement, Let):
-            scope = scope.with_let(statement)
+            scope = replace(scope, lets={**scope.lets, statement.name: statement})
         notes.append(statement)
     return tuple(notes)
 
@@ -96,7 +92,7 @@ def _is_share(part: Expr, whole: Expr, scope: _Scope) -> bool:
         return False
     inner = replace(scope, loops=dict(fold.loops))
     for let in (s for s in fold.body if isinstance(s, Let)):
-        inner = inner.with_let(let)
+        inner = replace(inner, lets={**inner.lets, let.name: let})
     power = inner.value(fold.value)
     largest = _largest(power.operands[0], inner) if isinstance(power, Call) and power.function == "exp" else None
     alone = not any(isinstance(s, Let) and Var(s.name, s.value.dtype) == largest for s in fold.body)

@@ -230,10 +230,11 @@ def short_rows(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
     if not rows or any(isinstance(s, ir.Loop) and has_loops(s) for s in inner):
         return None
     inner, run = (inner, None) if folds else ((loops[-1],), _one_run(rows, loops[-1]))
-    words, lengths = primitives.words_of(kernel), _lengths(inner)
+    words, passes = primitives.words_of(kernel), [s.extent for s in every_statement(inner) if isinstance(s, ir.Loop)]
+    passes += [product(extent for _, extent in fold.loops) for fold in folds_in(inner)]
     try:
         most = MAP_CELLS if run else _most_cells(inner, rows, words)
-        return ir.Launch(run or _beside(rows, inner, words, kept=kept), _are_few(lengths, rows[-1].extent, most))
+        return ir.Launch(run or _beside(rows, inner, words, kept=kept), _are_few(passes, rows[-1].extent, most))
     except UnsupportedError:
         return None
 
@@ -285,12 +286,6 @@ def _is_costly(statement: ir.Statement) -> bool:
 
 def has_loops(loop: ir.Loop) -> bool:
     return any(isinstance(s, ir.Loop) for s in every_statement(loop.body))
-
-
-def _lengths(inner: Statements) -> list[Dim]:
-    """The cells of each pass over a row."""
-    loops = [s.extent for s in every_statement(inner) if isinstance(s, ir.Loop)]
-    return [*loops, *(product(extent for _, extent in fold.loops) for fold in folds_in(inner))]
 
 
 def _are_few(lengths: Sequence[Dim], rows: Dim, most: int) -> ir.Expr | None:

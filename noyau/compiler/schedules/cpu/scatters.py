@@ -78,17 +78,13 @@ def _digits(store: ir.Store, extents: Mapping[str, Dim]) -> frozenset[str]:
     rest = store.index[0] - sum((Dim.of(name) * step for name, step in steps.items()), Dim.of(0))
     below, left = Dim.of(1), dict(steps)
     while left:
-        digits = (name for name, step in left.items() if step % below == Dim.of(0) and _divides_all(step, left))
-        lowest = next(digits, "")
+        known = ((name, step) for name, step in left.items() if not any(size.startswith("#") for size in step.names))
+        digits = (name for name, step in known if step != Dim.of(0) and step % below == Dim.of(0))
+        lowest = next((d for d in digits if all(other % left[d] == Dim.of(0) for other in left.values())), "")
         if not lowest:
             return frozenset()
         below = left.pop(lowest) * extents[lowest]
     return frozenset() if any(name.startswith("#") for name in rest.names) else frozenset(names)
-
-
-def _divides_all(step: Dim, others: Mapping[str, Dim]) -> bool:
-    known = not any(name.startswith("#") for name in step.names)
-    return known and step != Dim.of(0) and all(other % step == Dim.of(0) for other in others.values())
 
 
 def expand_merges(statements: Statements) -> Statements:

@@ -160,13 +160,9 @@ def _simpler(expr: ir.Expr) -> ir.Expr:
             return expr
 
 
-def split_by_steps(body: primitives.Statements) -> primitives.Statements:
-    """Version each loop in lanes with strides that sizes make 0 or not: as a loop without stride 0, and as it is. Where
+def split_by_steps(loop: ir.Loop) -> primitives.Statements:
+    """Version a loop in lanes with strides that sizes make 0 or not: as a loop without stride 0, and as it is. Where
     branches of a model meet, either may be broadcast; no vector has a stride that only a call determines."""
-    return primitives.change_lanes(body, _split)
-
-
-def _split(loop: ir.Loop) -> primitives.Statements:
     stops = dict.fromkeys(stop for dim in walk.all_dims(loop.body) for stop in _stops(dim, loop.var))
     none = (ir.Call("equal", (ir.Index(Dim.of(stop)), ir.Index(Dim.of(0))), DType.BOOL) for stop in stops)
     condition = ir.when(ir.all_of(none))

@@ -1,6 +1,5 @@
 """Choice of the strategy for a lowered kernel, by its loops, its folds and the strides of its loads."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -64,7 +63,8 @@ def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     kernel = in_pairs(kernel) if options.pairs else kernel
     kernel = keep_shares(in_stages(kernel) if options.stages else kernel)
     kernel = in_lines(kernel) if options.lines else kernel
-    kernel = primitives.with_bodies(kernel, lambda body: primitives.sizes_outside(split_by_steps(body)))
+    kernel = primitives.with_bodies(kernel, lambda body: primitives.change_lanes(body, split_by_steps))
+    kernel = primitives.with_bodies(kernel, primitives.sizes_outside)
     return primitives.quotients_outside(kernel)
 
 
@@ -84,7 +84,9 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
         return primitives.each(kernel, blocks, again)
     loops, inner = primitives.chain(body)
     pieces = [primitives.nest(loops, piece) for piece in primitives.apart(inner)]
-    if len(pieces) > 1 and _are_wide(inner) and not _share_lines(body, pieces):
+    read = [buffer for piece in pieces for buffer in {load.buffer for load in loads_of(piece)}]
+    again_read = len(read) > len(set(read)) and reads_along(body) is not None  # lines, by each piece
+    if len(pieces) > 1 and _are_wide(inner) and not again_read:
         return primitives.each(kernel, pieces, again)
     if any(isinstance(s, Loop) and primitives.carries(s) for s in every_statement(body)):
         return scan(kernel, lanes=options.lanes or MANY)
@@ -112,12 +114,6 @@ def _are_wide(pieces: primitives.Statements) -> bool:
     loops around all of them may have but a few rounds, the items of a batch, for threads and lanes."""
     nests = [s for s in pieces if isinstance(s, Loop) and has_loops(s)]
     return bool(nests) and not all(primitives.is_small(nest, BLOCK) for nest in nests)
-
-
-def _share_lines(body: primitives.Statements, pieces: Sequence[primitives.Statements]) -> bool:
-    """Whether pieces read one array, and not along their innermost loops: each would read its lines again."""
-    read = [buffer for piece in pieces for buffer in {load.buffer for load in loads_of(piece)}]
-    return len(read) > len(set(read)) and reads_along(body) is not None
 
 
 def _or_beside(kernel: Kernel, scheduled: Kernel, other: Launch | None) -> Kernel:
