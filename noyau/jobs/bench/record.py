@@ -5,7 +5,6 @@ The heuristics of tile sizes are CUDA's (Best Practices Guide, "Execution config
 512 threads, at least two to four blocks for each multiprocessor; and loads of 16 bytes, a few of them in flight for
 each thread."""
 
-import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -296,7 +295,7 @@ _FACTORS = (0.25, 0.5, 1, 2, 4)
 def record_winner(op: object, at: BenchPoint) -> None:
     """Record the winner for similar calls of the op, unless the cache cannot be written."""
     if isinstance(op, Op) and at.request and any(is_able(row.name, op, at.request) for row in at.ranked):
-        with contextlib.suppress(OutputError):
+        with suppress(OutputError):
             record(op.description, at.request, [winner_of(op, at, at.request, at.cells)])
         op.calls.forget()
 

@@ -59,8 +59,16 @@ def _run(arguments: argparse.Namespace) -> int:
     arguments.top = 12 if arguments.top is None else arguments.top
     if arguments.top < 1:
         raise InputError(f"--top {arguments.top} is no number of rows: give 1 or more")
-    if kind in ("script", "report"):
-        return _run_script(arguments, path)
+    if kind == "report":
+        from noyau.jobs.profile.nsight import profile_report
+
+        return _finish(arguments, profile_report(path, arguments.top), 0)
+    if kind == "script":
+        from noyau.jobs.profile.script import profile_script
+
+        time_s = math.inf if arguments.time is None else arguments.time
+        ran = profile_script(path, arguments.arguments, arguments.top, time_s=time_s, native=arguments.native)
+        return _finish(arguments, ran, ran.status)
     with command_line.progress(quiet=arguments.quiet) as say:
         result = _profile(arguments, path, say)
     return _finish(arguments, result, 0)
@@ -99,19 +107,6 @@ def _finish(arguments: argparse.Namespace, result: Profile | Wall | ScriptProfil
     if arguments.trace is not None and not arguments.quiet:
         print(f"Wrote {command_line.plain(str(arguments.trace))}: open it at https://ui.perfetto.dev")
     return status
-
-
-def _run_script(arguments: argparse.Namespace, path: Path) -> int:
-    """Profile a script, or read a report of Nsight, and print that. Returns the exit status of the script."""
-    time_s = math.inf if arguments.time is None else arguments.time
-    from noyau.jobs.profile.nsight import profile_report
-    from noyau.jobs.profile.script import profile_script
-
-    if path.suffix in _REPORTS:
-        result = profile_report(path, arguments.top)
-    else:
-        result = profile_script(path, arguments.arguments, arguments.top, time_s=time_s, native=arguments.native)
-    return _finish(arguments, result, result.status)
 
 
 COMMAND = command_line.Command("where the time of a model, module or script goes", _declare, _run)

@@ -72,7 +72,10 @@ def _load(baseline: Baseline, target: str, stack: ExitStack) -> Any:
     """Load the op or functions of a baseline. Its files stay until `stack` ends; the present modules are restored."""
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="noyau-baseline-"))).resolve()
     place, mark, names = baseline.target.partition("::")
-    sources.write_sources(baseline.sources, folder)
+    for each, text in baseline.sources.items():
+        file = folder / sources.inner_path(each)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
     with sources.imports_from(folder, baseline.folders, sources.root_of(Path(target.partition("::")[0]))):
         try:
             return load_ops_or_functions(f"{folder / sources.inner_path(place)}{mark}{names}")[0]

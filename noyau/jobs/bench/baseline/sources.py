@@ -116,14 +116,6 @@ def _modules(root: Path) -> dict[str, Path]:
     return {n: file for n, file in files.items() if n.partition(".")[0] not in apart and _is_own(file, root)}
 
 
-def write_sources(sources: Mapping[str, str], folder: Path) -> None:
-    """Write the texts of a baseline into a folder. InputError for paths that leave it."""
-    for place, text in sources.items():
-        target = folder / inner_path(place)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, "utf-8")
-
-
 @contextmanager
 def imports_from(folder: Path, folders: Sequence[str], root: Path) -> Iterator[None]:
     """A block in which imports search these folders below `folder` first, and loaded modules of the project at `root`

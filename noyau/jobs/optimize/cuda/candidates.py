@@ -38,11 +38,6 @@ BEGUN: dict[str, list[Event]] = {}  # by the name of a kernel: events that are s
 _TAKING = Lock()  # while one thread takes the events of a kernel to wait for them
 
 
-def triton_text(kernel: Kernel) -> object:
-    """The text of a lowered kernel. UnsupportedError if no schedule applies, or the language cannot spell it."""
-    return triton_printer.together([on_gpu(kernel)])
-
-
 @dataclass(slots=True)
 class DeviceShelf:
     """The kernels of this process, by their graphs and the layouts of their inputs: each is generated once."""

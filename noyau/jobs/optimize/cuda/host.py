@@ -11,9 +11,10 @@ import torch
 from torch import fx
 
 from noyau.codegen.plan import Plan, PlannedKernel
+from noyau.codegen.triton import printer as triton_printer
 from noyau.compiler.partition.cut import Partition
 from noyau.compiler.partition.traffic import traffic
-from noyau.compiler.schedules.gpu.strategies import require_no_scatter
+from noyau.compiler.schedules.gpu.strategies import on_gpu, require_no_scatter
 from noyau.errors import CheckError, UnsupportedError
 from noyau.hosts.torch.cuda.device import guard
 from noyau.hosts.torch.modules import executor
@@ -124,7 +125,7 @@ def plan_for_triton(source: TracedGraph, *, reasons: bool = True) -> tuple[Parti
     cut = modules_groups.cut(source, require_basics, reasons=reasons)
     plan = cuda_candidates.plan(cut.groups, source)
     if any(input_names(group) for group, _ in plan.refused):
-        cut = modules_groups.cut(source, cuda_candidates.triton_text, reasons=reasons)
+        cut = modules_groups.cut(source, lambda kernel: triton_printer.together([on_gpu(kernel)]), reasons=reasons)
         plan = cuda_candidates.plan(cut.groups, source)
     return cut, plan
 

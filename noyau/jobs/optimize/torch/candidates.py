@@ -83,7 +83,7 @@ def open_kernel(name: str, library: Path, ends: KernelEnds, scalars: Sequence[np
     do not fit."""
     fast_call = TensorFastCall(library, f"{name}_kernel", ends.inputs, name, mapped_memory)
     fixed = [None if each is None else tensor_of(np.asarray(each)) for each in scalars]
-    call = _bind_numbers(fast_call.call, fixed) if any(each is not None for each in fixed) else fast_call.call
+    call = partial(_with_numbers, fast_call.call, fixed) if any(each is not None for each in fixed) else fast_call.call
 
     def run(*tensors: Tensor) -> Any:
         result = call(tensors)
@@ -95,14 +95,10 @@ def open_kernel(name: str, library: Path, ends: KernelEnds, scalars: Sequence[np
     return run
 
 
-def _bind_numbers(fast_call: Callable[..., Any], fixed: Sequence[Tensor | None]) -> Callable[[tuple[Tensor, ...]], Any]:
-    """The fast call with its constant inputs bound."""
-
-    def call(tensors: tuple[Tensor, ...]) -> Any:
-        others = iter(tensors)
-        return fast_call(tuple(next(others) if each is None else each for each in fixed))
-
-    return call
+def _with_numbers(fast_call: Callable[..., Any], fixed: Sequence[Tensor | None], tensors: tuple[Tensor, ...]) -> Any:
+    """The fast call with its constant inputs."""
+    others = iter(tensors)
+    return fast_call(tuple(next(others) if each is None else each for each in fixed))
 
 
 def _pack(tensor: Tensor) -> Tensor:

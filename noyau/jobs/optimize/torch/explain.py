@@ -69,7 +69,13 @@ def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = N
     arguments, graphs, walls = as_inputs(inputs), list[CompiledGraph](), list[Wall | None]()
 
     def look(graph: fx.GraphModule, examples: Sequence[Any], kind: str) -> Callable[..., Any]:
-        graphs.append(explain_graph(graph.graph, kind))
+        try:
+            source = modules_sites.trace_graph(graph.graph)
+            cut = modules_groups.cut(source)
+            plan = torch_candidates.plan(cut.groups, source.operators, c_compiler.level())
+            graphs.append(CompiledGraph(kind, source, cut, plan))
+        except UnsupportedError as reason:
+            graphs.append(CompiledGraph(kind, None, Partition((), ()), Plan(()), whole=str(reason)))
         return eager(graph, examples)
 
     def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
@@ -87,16 +93,6 @@ def profile(module: Callable[..., Any], inputs: Any, *, timeline: bool = False) 
     some dozen times, without gradients. InputError for invalid inputs."""
     with torch.no_grad(), as_it_was(module, inputs):
         return measure_wall(partial(module, *as_inputs(inputs)), _PROFILED, timeline=timeline)
-
-
-def explain_graph(program: fx.Graph, kind: str) -> CompiledGraph:
-    """The groups of one graph and the texts of their kernels; nothing is built."""
-    try:
-        source = modules_sites.trace_graph(program)
-        cut = modules_groups.cut(source)
-        return CompiledGraph(kind, source, cut, torch_candidates.plan(cut.groups, source.operators, c_compiler.level()))
-    except UnsupportedError as reason:
-        return CompiledGraph(kind, None, Partition((), ()), Plan(()), whole=str(reason))
 
 
 def _graph(graph: CompiledGraph) -> dict[str, Any]:
