@@ -18,19 +18,16 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    print(completion(arguments.parser, arguments.shell))
-    return 0
-
-
-def completion(parser: argparse.ArgumentParser, shell: str) -> str:
-    """The script of a shell; values without choices complete as files. MissingExtraError without shtab."""
+    """Print the script; values without choices complete as files. MissingExtraError without shtab."""
     with dependency("noyau completion needs shtab, which", "noyau-kernels[completion]"):
         import shtab
-    (commands,) = (each.choices.values() for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+    every = arguments.parser._actions
+    (commands,) = (each.choices.values() for each in every if isinstance(each, argparse._SubParsersAction))
     for action in (action for command in commands for action in command._actions):
         if action.nargs != 0 and action.choices is None:
             action.complete = shtab.FILE
-    return str(shtab.complete(parser, shell=shell))
+    print(shtab.complete(arguments.parser, shell=arguments.shell))
+    return 0
 
 
 COMMAND = Command("print a script that completes commands in a shell", _declare, _run)

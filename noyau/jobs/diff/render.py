@@ -1,21 +1,77 @@
-"""The difference of two models as text and as a page: a summary, then nodes and weights, then values."""
+"""The record of the difference of two models, as text and as a page: a summary, nodes and weights, values."""
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from noyau.jobs.diff.onnx_sides import ModelSide
-from noyau.jobs.diff.record import ModelsDiff
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Node, Page, Section, graphs
 from noyau.jobs.page.graphs import model_drawing
-from noyau.jobs.report.text import hanging, show_of
+from noyau.jobs.report.text import PagedRecord, hanging, show_of
 from noyau.text import fields_json, several
 
 MOST = 20  # lines of a kind
 _NOTE = "Red nodes are of the first model alone, green ones of the second, yellow ones differ."
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedNode:
+    """A node of both models that differs, with the differences as texts."""
+
+    node: str
+    twin: str
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ValueGap:
+    """A value of both models on the same inputs. `error`: the largest difference, relative to the largest cell;
+    `differs`: that exceeds rounding, or shapes or dtypes differ, which `note` then tells."""
+
+    value: str
+    made_by: str
+    is_output: bool
+    error: float | None
+    differs: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelsDiff(PagedRecord):
+    """The difference of two models; prints itself. `facts`: differences of inputs, outputs and opsets; `added` and
+    `removed`: nodes of only the second and only the first; `values`: the compared values in the order of the first,
+    empty if the models did not run (see `notes`); `is_renamed`: names differ; `sides`, `pairs`: for a page."""
+
+    model: str
+    against: str
+    nodes: tuple[int, int]
+    facts: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[ChangedNode, ...] = ()
+    values: tuple[ValueGap, ...] = ()
+    is_renamed: bool = False
+    notes: tuple[str, ...] = ()
+    sides: tuple[ModelSide, ModelSide] | None = field(default=None, compare=False)
+    pairs: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+
+    @property
+    def same(self) -> bool:
+        """Whether at most names differ."""
+        return not (self.facts or self.added or self.removed or self.changed or self.apart)
+
+    @property
+    def apart(self) -> tuple[ValueGap, ...]:
+        return tuple(each for each in self.values if each.differs)
+
+    def to_json(self) -> dict[str, Any]:
+        record = fields_json(self, without=("sides", "pairs"))
+        return {"schema_version": self.schema_version, "same": self.same, **record}
 
 
 def headline(diff: ModelsDiff) -> str:

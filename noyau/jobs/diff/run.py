@@ -15,7 +15,7 @@ from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.check.model_difference import runs_of, values_of
 from noyau.jobs.diff.matching import match, meanings_of, unlike
 from noyau.jobs.diff.onnx_sides import ConstantValue, ModelSide, read_side
-from noyau.jobs.diff.record import ChangedNode, ModelsDiff, ValueGap
+from noyau.jobs.diff.render import ChangedNode, ModelsDiff, ValueGap
 from noyau.text import printable, several
 
 ROUNDINGS = 4096  # units of rounding at the largest value; smaller differences count as rounding

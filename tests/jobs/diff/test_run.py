@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper, version_converter
 
 from noyau.errors import InputError, ModelError
-from noyau.jobs.diff.record import ModelsDiff
+from noyau.jobs.diff.render import ModelsDiff
 from noyau.jobs.diff.run import diff
 from tests.small_models import FLOAT, INT64, NODE, chain, llama, model_of, twice, value, with_branches, written
 
