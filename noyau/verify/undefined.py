@@ -42,7 +42,8 @@ def undefined_cells(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
     for wide in (False, True):
         first, other = (_replace_undefined(graph, inputs, wide=wide, share=share) for share in (0.0, 0.3))
         for name in graph.outputs:
-            differs = _differs(first[name], other[name])
+            one, two = first[name], other[name]  # where either is None, every cell differs
+            differs = np.array(True) if one is None or two is None else ~equal_cells(one, two)
             undefined[name] = undefined[name] | differs if name in undefined else differs
     return undefined
 
@@ -103,12 +104,6 @@ def _replace_undefined(graph: Graph, inputs: Arrays, *, wide: bool, share: float
             return _Replacing(wide, _sizes(graph, inputs), share).run(graph, inputs)
     except InputError:
         return dict.fromkeys(graph.outputs)
-
-
-def _differs(left: np.ndarray | None, right: np.ndarray | None) -> np.ndarray:
-    if left is None or right is None:
-        return np.array(True)  # broadcasts to every cell
-    return ~equal_cells(left, right)
 
 
 def _sizes(graph: Graph, inputs: Arrays) -> dict[str, int]:
