@@ -20,6 +20,9 @@ from noyau.sanitizer.records import ACCESSES, Access, Site, WatchedMemory
 READ, WRITE, ATOMIC, SAME = map(int, (Access.READ, Access.WRITE, Access.ATOMIC, Access.SAME_WRITE))
 NOTES = 1 << 16  # int64 that wait before they are replayed
 INTEGERS = (int, np.integer)
+_VIEWING = frozenset({"reshape", "ravel", "transpose", "swapaxes", "squeeze", "diagonal"})
+_FILLING = frozenset({"fill", "sort", "partition", "put", "itemset"})
+_FILLED = {"copyto": 1, "fill_diagonal": 1, "put": 1, "place": 1, "putmask": 1}
 
 
 class TooManyError(Exception):
@@ -431,11 +434,6 @@ class ArrayRecord:
         self._field(name).put(self._key, value, site)
 
     __getattr__, __setattr__ = __getitem__, __setitem__
-
-
-_VIEWING = frozenset({"reshape", "ravel", "transpose", "swapaxes", "squeeze", "diagonal"})
-_FILLING = frozenset({"fill", "sort", "partition", "put", "itemset"})
-_FILLED = {"copyto": 1, "fill_diagonal": 1, "put": 1, "place": 1, "putmask": 1}
 
 
 def _axes(key: Any) -> int:

@@ -25,7 +25,7 @@ _OWN = ("noyau.jobs.cli", "noyau.jobs.check.script_run", "noyau.sanitizer.script
 @cache
 def _forks(modules: tuple[str, ...]) -> Any:
     """What forks: a server that has imported these modules, and those that `noyau check` needs itself."""
-    from noyau.sanitizer.triton.worker import ONE_THREAD
+    from noyau.sanitizer.triton.kernel import ONE_THREAD
 
     os.environ.update({name: value for name, value in ONE_THREAD.items() if name not in os.environ})
     context = multiprocessing.get_context("forkserver")

@@ -27,8 +27,7 @@ from noyau.kernels.trust import cell_content
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.ops.op_homes import Home, home_of, runs_as_script
-from noyau.sanitizer.triton.kernel import kernel_and_call, plain_values
-from noyau.sanitizer.triton.worker import InterpreterWorker, interpreter_of, load
+from noyau.sanitizer.triton.kernel import InterpreterWorker, interpreter_of, kernel_and_call, load, plain_values
 from noyau.signatures.types import Instance
 from noyau.toolchain.c.library import Native
 from noyau.toolchain.guard_zones import End, Guards, How

@@ -27,7 +27,7 @@ from noyau.sanitizer.scripts.fakes import WATCHING, FunctionGuard, patch_allclos
 from noyau.sanitizer.scripts.lint import lint_script
 from noyau.sanitizer.scripts.notebooks import cells_of, remember_cells, run_cells
 from noyau.sanitizer.scripts.record import OBSERVERS, ScriptCheck, ScriptSession, SeenKernel
-from noyau.sanitizer.triton.worker import ONE_THREAD
+from noyau.sanitizer.triton.kernel import ONE_THREAD
 from noyau.timing.comparison import briefly
 from noyau.verify.checks import KernelCheck
 from noyau.workers.confinement import die_with_parent

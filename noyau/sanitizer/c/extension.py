@@ -40,6 +40,7 @@ _STANDARD = {
 _MACRO = re.compile(r"^(?![ \t]*#).*?\b((?:AT|TORCH|C10|TVM_FFI|PYBIND11)_[A-Z0-9_]+)[ \t]*\(", re.MULTILINE)
 _DEFINES = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 _ON_GPU = re.compile(r"__global__|<<<|\bcuda[A-Z]")
+_RAISED = "raised"  # precedes the text of an exception
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +259,6 @@ def _end(watched: WatchedRun, ran: RunResult, memories: Sequence[Memory]) -> Ext
     value = _Answer(ran.result).value()
     fault = value.pop() if isinstance(value, list) and value[:1] == [_RAISED] else ""
     return ExtensionCall(watched, None if fault else value, tuple(after), str(fault))
-
-
-_RAISED = "raised"  # precedes the text of an exception
 
 
 def _names(extension: Extension, function: str, args: Sequence[Value]) -> dict[int, str]:

@@ -58,6 +58,7 @@ _LAUNCHES = re.compile(
     r"\bcudaLaunch\w*Kernel\w*\s*\((?:\s*&\w+\s*,)?\s*(?:\(\s*(?:const\s+)?void\s*\*\s*\)\s*)?&?(?:\w+::)*(\w+)"
     r"|\b(thrust::\w+)\s*\("
 )
+_BEGINS_THREADS = re.compile(r"\b(?:j?thread|async|packaged_task|promise|emplace_back|push_back)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,9 +282,6 @@ def _message(fault: Fault, site: Site | None, other: Site | None, memory: Watche
         case FindingKind.OUT_OF_BOUNDS if fault.words == "unseen":
             return f"it wrote outside {fault.name}, at {fault.offset // unit}, in a way that is not watched"
     return ""
-
-
-_BEGINS_THREADS = re.compile(r"\b(?:j?thread|async|packaged_task|promise|emplace_back|push_back)\b")
 
 
 def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[AccessMap, ...]:

@@ -245,14 +245,14 @@ def _request(
     maps: bool,
 ) -> bytes:
     """Return the request that main.c reads."""
-    lines = [f"threads {plan.threads} plan {plan.distribution} seed {plan.seed} limit {int(patience_s * 1000)}"]
     of_launch = int(WATCHED * max(1, patience_s / 60))
-    lines += [
+    lines = [
+        f"threads {plan.threads} plan {plan.distribution} seed {plan.seed} limit {int(patience_s * 1000)}",
         f"chosen {number}",
         f"memory {MEMORY_MIB} watched {of_launch} {int(patience_s * WATCHED_IN_A_SECOND)}",
         f"map {int(maps)} fill {plan.fill}",
+        f"grid {' '.join(map(str, (*launch.grid, *launch.block)))} {launch.shared_bytes}",
     ]
-    lines += [f"grid {' '.join(map(str, (*launch.grid, *launch.block)))} {launch.shared_bytes}"]
     for owned in program.globals:
         name = "?" if owned.name.startswith("_ZGV") else source_name(owned.name)[:60] or "?"
         lines.append(f"global {owned.offset:x} {owned.size} {int(owned.is_tls)} {owned.gap} {name}")

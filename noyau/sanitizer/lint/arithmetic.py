@@ -31,6 +31,11 @@ from noyau.signatures.types import Instance
 from noyau.text import sizes_text
 
 SATURATED = 2**24  # from here on float32 does not hold every integer
+_AXES = "xyz"
+_FLOATS = {"float16": 16, "float32": 32, "float64": 64, "half": 16, "float": 32, "double": 64}
+_INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "intp": 64, "int": 64}
+_WIDE = frozenset({"long", "size_t", "int64_t", "ptrdiff_t", "ssize_t", "uint64_t"})  # words of C
+_FOLDS = frozenset({"sum", "max", "min"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,8 @@ def _walk(text: KernelBody, dialect: Dialect, language: Language, arguments: Map
 def _walk_kernel(text: KernelBody, situation: Situation) -> Walk:
     """Walk a kernel with the arguments of its call."""
     language = LANGUAGES[situation.kernel.language]
-    dialect = dialect_of(language)(situation.grid, situation.block, {**text.names, **situation.kernel.numbers()})
+    kind = Triton if language.grid is Grid.PROGRAMS else C if language.is_text else Numba
+    dialect = kind(situation.grid, situation.block, {**text.names, **situation.kernel.numbers()})
     return _walk(text, dialect, language, situation.arguments)
 
 
@@ -250,13 +256,6 @@ def _launch(kernel: UserKernel, offers: Mapping[str, Any]) -> tuple[Three, Three
     if LANGUAGES[kernel.language].grid is Grid.PROGRAMS:
         return three(answer), (1, 1, 1)
     return three(answer[0]), three(answer[1])
-
-
-_AXES = "xyz"
-_FLOATS = {"float16": 16, "float32": 32, "float64": 64, "half": 16, "float": 32, "double": 64}
-_INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "intp": 64, "int": 64}
-_WIDE = frozenset({"long", "size_t", "int64_t", "ptrdiff_t", "ssize_t", "uint64_t"})  # words of C
-_FOLDS = frozenset({"sum", "max", "min"})
 
 
 def geometry(name: str, grid: Three, block: Three) -> Interval | None:
@@ -441,10 +440,3 @@ def as_type(kind: str, value: Value, node: ast.AST) -> Value:
     number = value.with_bits(64 if _WIDE & {*words} else bits)
     text = ast.unparse(node.args[1]) if isinstance(node, ast.Call) else ""
     return number.with_overflow(getattr(node, "lineno", 0), text)
-
-
-def dialect_of(language: Language) -> type[Numba | Triton | C]:
-    """Return the dialect of a language's kernels."""
-    if language.grid is Grid.PROGRAMS:
-        return Triton
-    return C if language.is_text else Numba

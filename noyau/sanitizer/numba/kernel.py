@@ -50,6 +50,7 @@ REMEDIES = {
 }
 MOST = 500_000  # accesses of one run in Python; a longer one runs compiled
 _UNBOUND = re.compile(r"local variable '(\w+)'")
+Array = np.ndarray
 
 
 @dataclass(slots=True)
@@ -366,9 +367,6 @@ def remedy_of(race: Observation, races: Sequence[Observation], sites: Sequence[S
     if not any(each.access is each.other_access is Access.WRITE for each in races):
         return REMEDIES["copy"]
     return REMEDIES["index"]
-
-
-Array = np.ndarray
 
 
 def watch_generated(program: BuiltProgram, arrays: Sequence[Array], op: str, name: str, size: str) -> WatchedRun:

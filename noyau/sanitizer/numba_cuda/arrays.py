@@ -34,6 +34,7 @@ _FUNCTIONS = (
 )
 _OTHER_PYTHON = "this Python lays its objects out as noyau does not read them; use CPython 3.11 to 3.14"
 _OBJECTS = (int, float, tuple, np.int32, np.int64, np.float32, np.float64, None, ())
+_REGION, _ENTER, _FENCE, _CLEAR = (int(ReplayEvent[name]) for name in ("REGION", "ENTER", "FENCE", "CLEAR"))
 
 
 class Queue:
@@ -118,9 +119,6 @@ def _place(kind: type, slot: str) -> int:
     if words.count(id(mark)) != 1:
         raise UnsupportedError(_OTHER_PYTHON)
     return words.index(id(mark)) * ctypes.sizeof(ctypes.c_size_t)
-
-
-_REGION, _ENTER, _FENCE, _CLEAR = (int(ReplayEvent[name]) for name in ("REGION", "ENTER", "FENCE", "CLEAR"))
 
 
 class LaunchRecorder(Recorder):

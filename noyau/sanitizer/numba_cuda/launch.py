@@ -31,12 +31,15 @@ from noyau.sanitizer.numba_cuda.lockstep import LEFT_OUT, Lockstep
 from noyau.sanitizer.numba_cuda.rewrite import Twins
 from noyau.sanitizer.recording_array import ArrayRecord, TooManyError
 from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedRun, findings_of, unwritten
-from noyau.sanitizer.routes import KernelCase
+from noyau.sanitizer.routes import KernelCase, restore
 from noyau.toolchain.numba.kernel import load, parameters_of
 from noyau.verify.findings import Finding
 
 BLOCK_MOST = 1024  # threads of a block, on every GPU since compute capability 2.0
 LANGUAGE = "numba_cuda"
+MOST = 30_000_000  # accesses of one launch
+SMALL = replace(GPU, sm_count=2, model="a GPU of 2 multiprocessors (assumed)")  # the device for a function `launch=`
+Array = np.ndarray
 _MOST_KEPT_BYTES = 1 << 26  # of arrays that are copied, so that a launch may run again
 
 
@@ -196,19 +199,13 @@ def _uses_unset(
         return True
     results, outcomes = [each.copy() for each in arrays], set()
     for fill in FILLS:
-        _restore(arrays, before)
+        restore(arrays, before)
         with suppress(Exception):  # the first run did not raise
             outcomes.add((again(fill), *(each.tobytes() for each in arrays)))
             continue
         outcomes.add((fill,))
-    _restore(arrays, results)
+    restore(arrays, results)
     return len(outcomes) > 1
-
-
-def _restore(arrays: Sequence[np.ndarray], contents: Sequence[np.ndarray]) -> None:
-    for array, held in zip(arrays, contents, strict=True):
-        if array.flags.writeable:
-            array[...] = held
 
 
 def _run(
@@ -273,10 +270,6 @@ def _uninitialised_text(observation: Observation, route: Route) -> str:
 
 
 MESSAGES = {FindingKind.DIVERGENT_BARRIER: _divergent, FindingKind.UNINITIALISED: _uninitialised_text}
-
-
-MOST = 30_000_000  # accesses of one launch
-SMALL = replace(GPU, sm_count=2, model="a GPU of 2 multiprocessors (assumed)")  # the device for a function `launch=`
 
 
 def lint_call(
@@ -390,9 +383,6 @@ def _on_host(value: Any) -> Any:
     """Return the NumPy array in an array of the simulator."""
     array: Any = value._ary if isinstance(value, FakeCUDAArray) else value
     return array if isinstance(array, np.ndarray) or not hasattr(array, "copy_to_host") else array.copy_to_host()
-
-
-Array = np.ndarray
 
 
 def watch_generated(program: BuiltProgram, arrays: Sequence[Array], op: str, name: str, size: str) -> WatchedRun:

@@ -27,6 +27,7 @@ ASKED = frozenset(
 )
 OF_ARRAYS = frozenset({"any", "all"})  # names that a flag may have too
 _ARRAYS = frozenset({"np", "numpy", "cp", "cupy", "torch", "jnp"})
+_TIMED = re.compile(r"^\s*(%%?time(?:it)?)\b(?P<options>(?:\s+-\w+(?:\s*\d+)?)*)\s*(?P<rest>.*)$")
 
 
 def uncalled_methods(tree: ast.AST, file: str) -> list[Diagnostic]:
@@ -88,9 +89,6 @@ def _own_fields(node: ast.AST) -> Iterator[str]:
                 yield name
             case ast.AnnAssign(target=ast.Name(id=name)):
                 yield name
-
-
-_TIMED = re.compile(r"^\s*(%%?time(?:it)?)\b(?P<options>(?:\s+-\w+(?:\s*\d+)?)*)\s*(?P<rest>.*)$")
 
 
 def lint_script(path: Path) -> tuple[Finding, ...]:

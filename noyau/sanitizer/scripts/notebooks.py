@@ -75,18 +75,13 @@ def run_cells(cells: Sequence[Cell], name: str) -> list[str]:
     sys.modules["__main__"] = module
     space: dict[str, Any] = module.__dict__
     for file, text in remember_cells(cells, name).items():
-        _run(text, file, space)
+        tree = ast.parse(text, file)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, file, "exec"), space)  # noqa: S102  the user's own notebook
+        if isinstance(last, ast.Expr):  # a notebook prints its value
+            value = eval(compile(ast.Expression(last.value), file, "eval"), space)  # noqa: S307  as above
+            if value is not None:
+                sys.stdout.write(f"{value!r}\n")
     left = sum(cell.left_out for cell in cells)
     many, verb = (f"{left} lines", "were") if left > 1 else ("a line", "was")
     return [f"{many} of IPython's own (%..., !...) {verb} not run"] if left else []
-
-
-def _run(text: str, file: str, space: dict[str, Any]) -> None:
-    """Run a cell as a notebook does: the value of a last expression is printed."""
-    tree = ast.parse(text, file)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, file, "exec"), space)  # noqa: S102  the user's own notebook
-    if isinstance(last, ast.Expr):
-        value = eval(compile(ast.Expression(last.value), file, "eval"), space)  # noqa: S307  the user's own notebook
-        if value is not None:
-            sys.stdout.write(f"{value!r}\n")

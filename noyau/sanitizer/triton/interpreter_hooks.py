@@ -34,6 +34,9 @@ _FOLDERS = tuple(f"{Path(file).parent}{os.sep}" for file in (triton.__file__, __
 _ATOMIC_MOVES = ("create_atomic_load", "create_atomic_store", "create_atomic_poll")  # of newer releases
 _INT32_END = 2.0**31
 _MOST_KEPT = 1 << 24  # accesses of a batch
+_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_BORDER = 2  # programs at each end of an axis
+_MORE = 4  # factor on the limit of accesses, for programs at the corners
 
 
 class Hooks:
@@ -226,9 +229,6 @@ def _like(handle: Any, data: Array) -> Any:
     return type(handle)(data, handle.dtype)
 
 
-_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-
-
 @dataclass(slots=True)
 class Extent:
     """The memory of an argument: its number in the shadow, its start and end address, and its cells as bits."""
@@ -375,10 +375,6 @@ def _changes(bits: Array, cells: Array, values: Array, *, is_batch: bool) -> Arr
         again = np.flatnonzero(np.diff(cells[order]) == 0)
         changed[order[again + 1]] = values[order[again + 1]] != values[order[again]]
     return changed
-
-
-_BORDER = 2  # programs at each end of an axis
-_MORE = 4  # factor on the limit of accesses, for programs at the corners
 
 
 class LaunchSample:

@@ -11,8 +11,7 @@ import noyau
 from noyau.errors import CheckError, UnsupportedError
 from noyau.kernels.programs.generate import specialization_of
 from noyau.sanitizer.routes import KernelCase, is_watched
-from noyau.sanitizer.triton.kernel import watch_in_worker
-from noyau.sanitizer.triton.worker import end
+from noyau.sanitizer.triton.kernel import end, watch_in_worker
 from noyau.signatures.instances import bind
 from tests.defects import watch_on
 

@@ -34,7 +34,7 @@ from noyau.jobs.check.submissions.problem import (
 )
 from noyau.jobs.check.submissions.process import read_results, run_job, write_results
 from noyau.jobs.command_line import Step
-from noyau.sanitizer.triton.worker import INTERPRETING
+from noyau.sanitizer.triton.kernel import INTERPRETING
 from noyau.text import count_text, few, from_json, printable, several
 from noyau.verify.findings import Finding
 from noyau.workers.confinement import Ending, Limits

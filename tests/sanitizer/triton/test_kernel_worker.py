@@ -7,7 +7,7 @@ import pytest
 from noyau.errors import InputError
 from noyau.ops.op_files import load_ops
 from noyau.ops.op_homes import home_of
-from noyau.sanitizer.triton.worker import end, interpreter_of
+from noyau.sanitizer.triton.kernel import end, interpreter_of
 
 OPS = """
 import noyau
