@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES
-from noyau.errors import BuildError, CheckError, NoyauError, RaisedError, UnsupportedError
+from noyau.errors import CheckError, NoyauError, RaisedError, UnsupportedError
 from noyau.kernels import user_kernel
 from noyau.kernels.c.text import c_flags, c_source
 from noyau.kernels.reference import bind_sizes, empty_outputs
 from noyau.kernels.triton.parameters import bind_kernel
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
+from noyau.timing.machine import compiler_version
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 from noyau.toolchain.guard_zones import LAYOUTS, End, Guards, Order, how_to_run
@@ -37,11 +38,6 @@ _COMPILER = "triton/language/"  # an error that is raised in it is raised on a G
 
 
 INTERPRETED = "in Triton's interpreter"  # the place where kernels run, as words of a report
-
-
-def interpreter_version() -> str:
-    """Triton's version, as the machine of a check in its interpreter."""
-    return f"triton {import_module('triton').__version__}, interpreted"
 
 
 def first_cause(fault: BaseException) -> BaseException:
@@ -303,13 +299,6 @@ def cached_library(kernel: user_kernel.UserKernel, instance: Instance, constants
     return c_compiler.compile_library([text], options), f"{SYMBOL}_kernel"
 
 
-def _c_compiler() -> str:
-    try:
-        return c_compiler.find_compiler().version
-    except BuildError:
-        return ""
-
-
 _NOT_FLIPPED = tuple(name for name in LAYOUTS if name != "flipped")  # torch has no strides below 0
 
 
@@ -344,13 +333,13 @@ def _on_cuda(kind: str, layouts: tuple[str, ...]) -> KernelCaller:
 
 
 CALLERS: Mapping[str, KernelCaller] = {
-    "c": KernelCaller(prepare=library_of, layouts=lambda kernel: (), compiler=_c_compiler),
+    "c": KernelCaller(prepare=library_of, layouts=lambda kernel: (), compiler=compiler_version),
     "numba": KernelCaller(),
     "python": KernelCaller(),
     "triton": KernelCaller(
         lambda kernel, instance, constants: bind_kernel(kernel, constants),
         lambda kernel: _NOT_FLIPPED if kernel.asks_strides else (),
-        lambda: _gpu_place() or interpreter_version(),
+        lambda: _gpu_place() or f"triton {import_module('triton').__version__}, interpreted",
         lambda *call: _triton().launch_on_arrays(*call),
         lambda *call: _triton().TritonKernel(*call),
     ),

@@ -286,8 +286,11 @@ def smoke(description: Description, program: BuiltProgram) -> Certificate:
     generated, wanted = program.generated, program.generated.wanted
     judged_by = graph_of(description.reference, wanted.instance, wanted.constants)
     with np.errstate(all="ignore"):
-        small = _small_inputs(description, generated)
+        small = maker_inputs(description, wanted, generated)
         first = list(islice(small, 1))
+        if not first:  # there is no maker, or the program is not valid for its inputs
+            small = _draw_inputs(generated)
+            first = list(islice(small, 1))
         tried = [generated.graph.bind([array.shape for array in arrays]) for _, arrays in first]
         longer = _of_launches(description, generated, sizes_missed(generated, tried))
         inputs = chain(longer, first, islice(_until(ENOUGH_S, small), MOST - 1))
@@ -303,13 +306,6 @@ def _until(limit_s: float, inputs: Iterator[Inputs]) -> Iterator[Inputs]:
         yield each
         if time.monotonic() > end_s:
             return
-
-
-def _small_inputs(description: Description, generated: GeneratedProgram) -> Iterator[Inputs]:
-    """Small inputs of the program's key: of the op's maker if the program is valid for them, else random ones."""
-    own = maker_inputs(description, generated.wanted, generated)
-    first = next(own, None)
-    return _draw_inputs(generated) if first is None else chain([first], own)
 
 
 def sizes_missed(generated: GeneratedProgram, tried: Sequence[Sizes]) -> list[dict[str, int]]:

@@ -26,12 +26,13 @@ _CPU_NAMES = Path("/proc/cpuinfo")
 
 def this_machine(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Machine:
     """This machine, with the compiler and the level of these options; a missing part is "none"."""
-    level, compiler, os = c_compiler.resolve_target(options.target), _compiler(options), platform.uname()
+    level, compiler, os = c_compiler.resolve_target(options.target), compiler_version(options), platform.uname()
     versions = {"noyau": __version__, "python": platform.python_version()}
     versions |= {name: _release(names) for name, names in PACKAGES.items()}
-    return Machine(_cpu_model(), processors(), level, compiler, f"{os.system} {os.release}", versions)
+    return Machine(cpu_model(), processors(), level, compiler, f"{os.system} {os.release}", versions)
 
 
+@cache  # the file is slow, for Linux queries each core's clock; certificates' keys need it
 def cpu_model(path: Path = _CPU_NAMES) -> str:
     """The processor's name, or its architecture if Linux does not report a name."""
     try:
@@ -42,10 +43,8 @@ def cpu_model(path: Path = _CPU_NAMES) -> str:
     return next(filter(None, names), platform.processor() or platform.machine() or "unknown")
 
 
-_cpu_model = cache(cpu_model)  # the file is slow, for Linux queries each core's clock; certificates' keys need it
-
-
-def _compiler(options: c_compiler.CompilerOptions) -> str:
+def compiler_version(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> str:
+    """The version of the C compiler that builds use, or "none"."""
     try:
         return c_compiler.find_compiler(options.compiler).version
     except BuildError:

@@ -27,7 +27,7 @@ from noyau.ir.graph_verifier import check
 from noyau.ir.loops import Buffer, Kernel, Let, Role
 from noyau.ir.sizes import Sizes
 from noyau.ir.walk import every_statement
-from noyau.kernels.programs.libraries import contract, einsum_of, prepare, slope_of
+from noyau.kernels.programs.libraries import contract, einsum_of, prepare, slopes_of
 
 Lowered: TypeAlias = tuple[Kernel, Graph]  # a kernel before its schedule, and the graph that it computes
 StepRun: TypeAlias = Callable[[list[Any], Sizes], Sequence[Any]]  # operands and sizes -> results
@@ -236,7 +236,11 @@ def program(
     `text_of`: the `speller` of `partition`; `joining`: makes one kernel of two, or none.
 
     UnsupportedError where the operands of a kernel do not determine its sizes."""
-    live = _live(compose_views(_same_as_views(merge_equal(fold_constants(graph)))))
+    graph = merge_equal(fold_constants(graph))
+    nodes = [replace(n, kind=View(indices(len(n.shape)))) if n.kind == Map("identity") else n for n in graph.nodes]
+    viewed = compose_views(replace(graph, nodes=tuple(nodes)))
+    rest = [node for node in drop_unused(viewed).nodes if not isinstance(node.kind, Input)]
+    live = replace(viewed, nodes=(*viewed.inputs, *rest))  # every input stays
     tidy = check(own_sizes(repeat_cheap(_scatters_as_outputs(live))))
     groups_and_cuts = partition(_as_model(tidy), alone_too=True, speller=text_of)
     groups = [group for group in groups_and_cuts.groups if not _is_seen_by_library(group, tidy, groups_and_cuts.groups)]
@@ -288,23 +292,14 @@ def _as_one(
 def _arrange(lowered: Sequence[Lowered], library: Sequence[Step], tidy: Graph, joining: Joining | None) -> list[Step]:
     """Order unscheduled kernels and library calls, with kernels merged by `joining`. If the merges make a cycle, which
     two merges can do even if each alone does not, no kernels are merged."""
+
+    def ordered(kernels: Sequence[Lowered]) -> list[Step]:
+        return _in_order([*(KernelStep(kernel, graph, kernel) for kernel, graph in kernels), *library], tidy)
+
     if joining is not None:
         with suppress(UnsupportedError):
-            return _in_order([*_kernel_steps(join(lowered, tidy, joining)), *library], tidy)
-    return _in_order([*_kernel_steps(lowered), *library], tidy)
-
-
-def _kernel_steps(lowered: Sequence[Lowered]) -> list[Step]:
-    return [KernelStep(kernel, graph, kernel) for kernel, graph in lowered]
-
-
-def _same_as_views(graph: Graph) -> Graph:
-    """The graph with each identity Map replaced by a View."""
-    nodes = [
-        replace(node, kind=View(indices(len(node.shape)))) if node.kind == Map("identity") else node
-        for node in graph.nodes
-    ]
-    return replace(graph, nodes=tuple(nodes))
+            return ordered(join(lowered, tidy, joining))
+    return ordered(lowered)
 
 
 def _scatters_as_outputs(graph: Graph) -> Graph:
@@ -324,12 +319,6 @@ def _scatters_as_outputs(graph: Graph) -> Graph:
 def _is_alone(graph: Graph, name: str) -> bool:
     """Whether a value is read exactly once and is no output."""
     return sum(node.inputs.count(name) for node in graph.nodes) == 1 and name not in graph.outputs
-
-
-def _live(graph: Graph) -> Graph:
-    """The graph without dead values; every input stays."""
-    rest = [node for node in drop_unused(graph).nodes if not isinstance(node.kind, Input)]
-    return replace(graph, nodes=(*graph.inputs, *rest))
 
 
 def _as_model(graph: Graph) -> Model:
@@ -390,8 +379,9 @@ def _is_whole(group: Group, tidy: Graph) -> bool:
 
 def _is_seen_by_library(group: Group, tidy: Graph, groups: Sequence[Group]) -> bool:
     """Whether a group is only strided views that no other kernel reads, and those of outputs are of fresh results."""
-    if not all(isinstance(node.kind, Input | Constant) or _is_strided_view(node) for node in group.graph.nodes):
-        return False
+    for node in _computed_nodes(group.graph):
+        if not isinstance(node.kind, View) or slopes_of(node.kind.index, len(node.shape)) is None:
+            return False
     read = {node.output for other in groups for node in other.graph.inputs}
     outputs = {name for other in groups for name in other.outputs}
     own = all(_is_fresh(tidy, name, outputs) for name in group.outputs if name in tidy.outputs)
@@ -405,13 +395,6 @@ def _is_fresh(tidy: Graph, name: str, outputs: Collection[str]) -> bool:
         if not _is_alone(tidy, name):
             return False
     return name not in outputs and not isinstance(tidy[name].kind, Input | Constant)
-
-
-def _is_strided_view(node: Node) -> bool:
-    """Whether a value is a view that strides can express."""
-    if not isinstance(node.kind, View):
-        return False
-    return all(slope_of(dim, axis) is not None for dim in node.kind.index for axis in range(len(node.shape)))
 
 
 def _library_steps(tidy: Graph, groups: Iterable[Group], reasons: Mapping[str, str]) -> list[Step]:

@@ -270,9 +270,9 @@ class UnsignedCalls(KeptCalls):
             try:
                 return self.through(args, constants, sizes, out)
             except UnsupportedError as error:
-                results = self.run_trusted(args)
-                if results is not MISS:
-                    return results
+                kernel = self.returning()
+                if kernel is not None and kernel.function is not None:
+                    return kernel.function(*args)
                 self.warn(str(error))
                 known = all(type(each) in (*WORDS, int, float) for each in constants.values())  # not changed in place
                 if known and out is None and all(type(each) is np.ndarray or not speaks(each) for each in args):
@@ -381,11 +381,6 @@ class UnsignedCalls(KeptCalls):
         if out is not None or self.kinds_of(args) != kinds:
             return MISS
         return self.description.reference.function(*args, **constants)
-
-    def run_trusted(self, args: Sequence[Any]) -> Any:
-        """The results of a trusted kernel, or MISS."""
-        kernel = self.returning()
-        return MISS if kernel is None or kernel.function is None else kernel.function(*args)
 
     def returning(self) -> UserKernel | None:
         """The first trusted kernel that is a Python function, or None."""

@@ -96,12 +96,6 @@ def usual_text(description: Description, specialization: Specialization) -> str:
     return text_digest("")
 
 
-def smoke_key(description: Description, generated: GeneratedProgram) -> str:
-    """The key of a smoke certificate: reference, texts, launches of the call, key, machine, judge."""
-    parts = (generated.language, generated.text, str(generated.launches(generated.wanted.sizes)))
-    return digest("smoke", __version__, *parts, *_facts(description, generated.wanted))
-
-
 def _key(description: Description, specialization: Specialization) -> str:
     return digest("winners", *_facts(description, specialization))
 
@@ -367,7 +361,9 @@ def aloud(description: Description, sizes: Callable[[], tuple[str, ...]]) -> Ite
 
 def smoke_fault(description: Description, program: BuiltProgram) -> str:
     """The fault of a program's smoke certificate, made now or earlier on this machine; empty if it passes."""
-    key = smoke_key(description, program.generated)
+    generated = program.generated
+    parts = (generated.language, generated.text, str(generated.launches(generated.wanted.sizes)))
+    key = digest("smoke", __version__, *parts, *_facts(description, generated.wanted))
     if cache.recall(key) is None:
         certificate = smoke(description, program)
         if not certificate.ok:

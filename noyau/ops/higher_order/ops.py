@@ -172,11 +172,7 @@ class Ways:
 
 def reduction_along(whole: Scalar, axis: int | None, keepdims: bool) -> Scalar:
     """A reduction along one axis, or along all."""
-
-    def along(x: Any) -> Any:
-        return whole(x, axis=axis, keepdims=keepdims)
-
-    return along
+    return lambda x: whole(x, axis=axis, keepdims=keepdims)
 
 
 def reduction_over(ways: Ways) -> Scalar:
