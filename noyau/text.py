@@ -17,6 +17,7 @@ from noyau.errors import InputError
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+UNWRITTEN: Mapping[str, Any] = {"unwritten": True}  # metadata of fields that stay out of a record's plain data
 
 
 class TextRecord:
@@ -109,9 +110,6 @@ def as_json(value: Any) -> Any:
             return [as_json(part) for part in value]
         case _:
             return value.to_json() if hasattr(value, "to_json") else fields_json(value)
-
-
-UNWRITTEN: Mapping[str, Any] = {"unwritten": True}  # metadata of fields that stay out of a record's plain data
 
 
 def fields_json(record: Any, without: Collection[str] = ()) -> dict[str, Any]:

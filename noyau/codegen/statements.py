@@ -20,6 +20,7 @@ from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import every_expression, loads_of, loops_of, operands, rewrite_expression
 
 INDENT = "    "
+LONG = 7  # least number of nodes of an expression that gets its own name in a merge
 
 
 class Statements(ABC):
@@ -204,9 +205,6 @@ class Statements(ABC):
             yield self.constant(final, final, self.expressions.memory[buffer].dtype, text)
         finals = [self.names.value(f"next {buffer}") for buffer in buffers]
         yield from (f"{place} = {final}{self.ends}" for place, final in zip(places, finals, strict=True))
-
-
-LONG = 7  # least number of nodes of an expression that gets its own name in a merge
 
 
 def steps_of(values: Sequence[ir.Expr]) -> list[ir.Expr]:

@@ -13,6 +13,7 @@ from noyau.errors import InputError
 from noyau.ir.dims import Dim, DimLike, Shape
 
 Sizes = Mapping[str, int]  # the numbers of named sizes
+Operation = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +150,6 @@ def _check(shape: Shape, actual: Sequence[int], name: str, sizes: Mapping[str, i
 
 def _spell(shape: Shape) -> str:
     return "[" + ", ".join(map(str, shape)) + "]"
-
-
-Operation = Callable[[Any, Any], Any]
 
 
 def _operation(apply: Callable[[Dim, Dim], Dim]) -> tuple[Operation, Operation]:

@@ -18,6 +18,7 @@ __all__ = [
     "softmax", "swiglu",
 ]  # fmt: skip
 Floats = NDArray[Any]
+Labels = NDArray[Any]
 
 
 def wide(x: Floats) -> Floats:
@@ -162,9 +163,6 @@ def _layer_norm(x: Floats, weight: Floats, bias: Floats, eps: float) -> Floats:
     variance = np.mean(centred * centred, axis=-1, keepdims=True)
     normed: Floats = centred / np.sqrt(variance + eps) * weight + bias
     return normed
-
-
-Labels = NDArray[Any]
 
 
 def _loss_inputs(rng: np.random.Generator, rows: int = 6, classes: int = 11) -> tuple[Floats, Labels]:

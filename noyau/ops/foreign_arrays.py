@@ -11,6 +11,7 @@ from noyau.errors import InputError
 # By the package of an array's class: gives the function that calls an op, `(op, arguments, options)`. The top of noyau
 # fills it, for these functions are in a layer above ops.
 CALLS: dict[str, Callable[[], Callable[..., Any]]] = {}
+_KINDS = {("pandas", "Series"), ("pandas", "DataFrame"), ("xarray", "DataArray")}
 
 
 def lazy_call(arguments: Iterable[Any]) -> Callable[..., Any] | None:
@@ -20,9 +21,6 @@ def lazy_call(arguments: Iterable[Any]) -> Callable[..., Any] | None:
         if find is not None and hasattr(each, "chunks"):
             return find()
     return None
-
-
-_KINDS = {("pandas", "Series"), ("pandas", "DataFrame"), ("xarray", "DataArray")}
 
 
 def is_labelled(value: Any) -> bool:

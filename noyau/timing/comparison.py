@@ -20,6 +20,7 @@ from noyau.workers.tamper_detection import seconds
 
 NARROW: Enough = operator.attrgetter("is_narrow")
 DECIDED: Enough = operator.attrgetter("is_decided")
+_ASKED: list[object] = []  # one list for the process, like the stubs while a script is checked
 
 
 def is_narrow_or_lost(comparison: Comparison) -> bool:
@@ -91,9 +92,6 @@ def join(comparisons: Iterable[Comparison]) -> Comparison:
     after_s = tuple(chain.from_iterable(part.after_s for part in parts))
     openings = tuple(chain.from_iterable(part.openings or (part.pairs,) for part in parts))
     return Comparison(before_s, after_s, first.calls, first.seed, openings)
-
-
-_ASKED: list[object] = []  # one list for the process, like the stubs while a script is checked
 
 
 @contextmanager

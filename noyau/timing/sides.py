@@ -31,6 +31,7 @@ Check = Callable[[ArraySequence, ArraySequence], str]
 Reference = Callable[..., object]
 
 _MOVED_RUNS = 8
+VERIFIED = 4  # verified runs of each side and temperature
 
 
 def by_graph(graph: Graph, spelling: LazyGraph | None = None) -> Check:
@@ -228,9 +229,6 @@ def call_once(candidate: Contender, inputs: Sequence[np.ndarray], out: Sequence[
     if snapshot.fault:
         raise CheckError(f"{candidate.name} is wrong: {snapshot.fault}")
     return tuple(snapshot.outputs)
-
-
-VERIFIED = 4  # verified runs of each side and temperature
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from noyau.text import fields_json, printable
 
 Array = np.ndarray
 Arrays = Mapping[str, Array]
+PRECISE = 100.0  # errors up to this multiple of the allowance count as lost precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,6 @@ def misfit(graph: Graph, results: Sequence[Array], truth: Mapping[str, Array]) -
         if actual != expected:
             return f"gave {actual} as {printable(name)}, not {expected}"
     return None
-
-
-PRECISE = 100.0  # errors up to this multiple of the allowance count as lost precision
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ DIRECTIONS: tuple[Direction, ...] = (
     lambda result, lost: (lost > 0) == (result < 0),
 )
 TURNS = 4  # orders of a sum: unchanged; positive terms first; negative first; both separately, then their sum
+SHIFTS = (0, -1, 1, -2, 2)  # ulp
 
 
 def reorder_sum(result: Array, terms: Array, infinite: Array, turn: int) -> Array:
@@ -378,9 +379,6 @@ def three_terms(inner: str, outer: str) -> tuple[str, str, str, str] | None:
         return None
     renamed = ["".join(names[letter] for letter in term) for term in (first, second)]
     return renamed[0], renamed[1], third, output
-
-
-SHIFTS = (0, -1, 1, -2, 2)  # ulp
 
 
 def step_values(graph: nodes.Graph) -> frozenset[str]:

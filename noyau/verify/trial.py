@@ -31,6 +31,7 @@ from noyau.verify.undefined import undefined_cells
 
 KernelFunction = Callable[[Sequence[Array]], Sequence[Array]]
 LazyGraph = Callable[[], "Graph | None"]  # the graph of a reference, traced at the first call
+PIECES = 3
 
 
 class KernelTrial:
@@ -173,9 +174,6 @@ def certify(
     trial = KernelTrial(graph, kernel, traced, refuses=refuses)
     with np.errstate(all="ignore"):
         return Certificate(name, tuple(trial.outcome(case, number) for number, case in enumerate(cases)), made_up)
-
-
-PIECES = 3
 
 
 class GuardedKernel(Protocol):

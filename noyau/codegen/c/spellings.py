@@ -21,6 +21,7 @@ PREFIX = {"negative": "-", "logical_not": "!", "bitwise_not": "~"}
 
 # Functions over T and its unsigned twin U; a division by zero divides by one instead, so that nothing traps.
 INTEGER_FUNCTIONS = by_sign(snippets(Path(__file__).with_name("integers.c"), r"^static inline T noyau_(\w+)"))
+Place = tuple[str, Shape]
 
 
 def integer_function(function: str, dtype: str) -> str:
@@ -72,9 +73,6 @@ def comment_text(text: str) -> str:
     safe = re.sub(r"/(?=\*)|\*(?=/)|\?(?=\?)", r"\g<0> ", safe)
     lines = [line if len(line) <= 4 * WIDTH else f"{line[: 4 * WIDTH]}..." for line in safe.strip().splitlines()]
     return "/* " + "\n   ".join(lines) + " */"
-
-
-Place = tuple[str, Shape]
 
 
 @dataclass(slots=True)

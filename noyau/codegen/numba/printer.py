@@ -31,6 +31,7 @@ from noyau.ir.walk import every_statement, extent_of, merge_of, on_threads
 STACK_CELLS = 1024  # most cells of an array on the stack
 FILE, WORDS = (Path(__file__).with_name(name) for name in ("functions.txt", "words.txt"))
 _PLACES = frozenset({"noyau_fetch", "noyau_write_around", "noyau_turn"})  # intrinsics that need addresses of cells
+HALF = "#half"
 
 
 def words(names: Collection[str]) -> str:
@@ -262,9 +263,6 @@ class NumbaCaller:
         if checked:
             yield "if status != 0:"
             yield f"{INDENT}return status"
-
-
-HALF = "#half"
 
 
 class NumbaPrinter(Statements):

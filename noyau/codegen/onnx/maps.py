@@ -19,6 +19,7 @@ from noyau.ir.operators import INTEGER, MOVED, OPERATORS, Fact, has
 
 _BOOLEAN = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf", "And", "Or", "Xor", "Not")
 _LARGEST_POWER = 64
+Spelling: TypeAlias = Callable[..., OnnxTerm]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,6 @@ class CellWriter:
         if self.writer.number_of(b.name):
             return b
         return self.where(self("Equal", b, self.number(0, b)), self.number(1, b), b)
-
-
-Spelling: TypeAlias = Callable[..., OnnxTerm]
 
 
 def _plain(operator: str, **attributes: int | str) -> Spelling:

@@ -37,6 +37,7 @@ _ROWS = {
     "again": ("noyau_again",),
     "ahead": ("noyau_ahead", "noyau_behind"),
 }
+WORDS = {"max": "max", "min": "min", "any": "max", "all": "min"}  # Triton's reductions of integers and bools
 
 
 def row_functions(used: Collection[str]) -> list[str]:
@@ -351,9 +352,6 @@ class TritonExpressions(SizeText):
 
 def typed_const(operand: Const) -> str:
     return tables.typed_number(operand.value, operand.dtype)
-
-
-WORDS = {"max": "max", "min": "min", "any": "max", "all": "min"}  # Triton's reductions of integers and bools
 
 
 def reduce_states(

@@ -15,6 +15,7 @@ from noyau.ir.graph import Gather, Lookup, Map, Node, Scatter, View, step_of
 from noyau.ir.ranges import simplify
 
 ZERO, ONE = Dim.of(0), Dim.of(1)
+Index = tuple[Dim | Lookup, ...]
 
 
 class Irregular(Exception):
@@ -295,9 +296,6 @@ def _invert(work: GradientAxes, part: AxisGroup) -> None:
 def _is_one_or_all(part: AxisGroup, step: Dim) -> bool:
     """Whether an axis may, by its extent at run time, be 1, so that its only cell is read everywhere."""
     return step.constant is None and part.entries[0] == Dim.of(index_name(part.result[0])) * step
-
-
-Index = tuple[Dim | Lookup, ...]
 
 
 def gather_back(builder: GradientBuilder, kind: Gather, operands: Sequence[Node], gradient: Node) -> Node:

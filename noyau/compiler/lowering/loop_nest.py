@@ -12,6 +12,7 @@ from noyau.ir.dims import Dim, Shape, equal, product
 
 ONE = Dim.of(1)
 NestAxis = tuple[Dim, Dim]  # of the nest: its index, and its extent
+Axes = frozenset[int]
 
 
 def merge_axes(shape: Shape, axes: Sequence[NestAxis]) -> Shape | None:
@@ -92,9 +93,6 @@ def first_space(graph: nodes.Graph) -> LoopNest:
     loops = [(f"#i{axis}", dim) for axis, dim in enumerate(graph[main].shape) if dim != ONE]
     index = tuple(Dim.of(f"#i{axis}") if dim != ONE else Dim.of(0) for axis, dim in enumerate(graph[main].shape))
     return LoopNest(main, tuple(loops), index, {})
-
-
-Axes = frozenset[int]
 
 
 def dependence(graph: nodes.Graph) -> dict[str, Axes]:

@@ -34,6 +34,7 @@ LARGEST = 96  # operators of one group
 PASSES = 8  # reductions in a chain of dependence: each is one more pass, which recomputes much of the others
 DEEPEST = 160  # steps in a chain of dependence
 MOST_PRODUCERS = LARGEST + BUFFERS  # of the operands of one operator: those in the group, and those outside
+Speller: TypeAlias = Callable[[Kernel], object]
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,6 @@ class Cut:
     producer: int
     consumer: int | None
     reason: str
-
-
-Speller: TypeAlias = Callable[[Kernel], object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from noyau.ir.graph import Constant, Gather, Graph, Lookup, Node, Scatter, View
 from noyau.ir.sizes import Demand, cells_at
 
 Sizes = Mapping[str, int]
+Positions = frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,6 @@ def _bound_indices(node: Node, at: tuple[Dim, ...], sizes: Sizes) -> int:
     """Bound the number of combined values of some indices by the trip counts of the loops that they name."""
     names = {name for dim in at for name in dim.names if name.startswith("#")}
     return math.prod(int(node.extents[name].evaluate(sizes)) for name in names)
-
-
-Positions = frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from noyau.ir.operators import OPERATORS, Fact, has
 from noyau.ir.sizes import Demand, plan
 
 LARGEST = 1 << 16  # of the numbers that count as part of a formula; 1 / LARGEST is the least
+Swap = tuple[Monomial, Dim]
 
 
 def normalise(graph: Graph) -> Graph:
@@ -150,9 +151,6 @@ def order_ends(graph: Graph) -> Graph:
             waiting.append((name, True))
             waiting += [(operand, False) for operand in reversed(node.inputs)]
     return replace(graph, nodes=tuple(nodes.values()), outputs=outputs)
-
-
-Swap = tuple[Monomial, Dim]
 
 
 def own_sizes(graph: Graph, facts: Sequence[Demand] = ()) -> Graph:

@@ -29,6 +29,7 @@ _MATH = {  # functions of the math module, for numbers calculated from sizes
     "pow": np.power,
     "fabs": np.fabs,
 }
+_BRACKETS = ("numpy.lib._index_tricks_impl", "numpy.lib.index_tricks")  # since NumPy 2.0, and before
 
 
 class _ArrayKind(type):
@@ -161,9 +162,6 @@ class Brackets:
 
     def __getitem__(self, key: Any) -> Any:
         return self._scope.rebuilt(type(self._value).__getitem__)(self._value, key)
-
-
-_BRACKETS = ("numpy.lib._index_tricks_impl", "numpy.lib.index_tricks")  # since NumPy 2.0, and before
 
 
 class Ufunc:

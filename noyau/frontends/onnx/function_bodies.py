@@ -14,6 +14,7 @@ from noyau.ir.graph import Node
 
 Attributes = Mapping[str, onnx.AttributeProto]
 Infos = Sequence[onnx.ValueInfoProto]
+NEWEST_OPSET = 28  # of the default domain; a later one may change an operator's meaning
 
 
 def opsets_of(imports: list[onnx.OperatorSetIdProto]) -> dict[str, int]:
@@ -84,9 +85,6 @@ class ModelContext:
             return True
         version = next((entry.version for entry in self.opsets if entry.domain == node.domain), 0)
         return bool(onnx.defs.has(node.op_type, version, node.domain))
-
-
-NEWEST_OPSET = 28  # of the default domain; a later one may change an operator's meaning
 
 
 def conform(node: onnx.NodeProto, domain: str, opset: int) -> None:

@@ -17,6 +17,7 @@ from noyau.frontends.onnx.verifier import verify
 from noyau.frontends.onnx_messages import tensors_of
 
 LARGEST = 2**31 - 1  # bytes of one protobuf message
+Tensor: TypeAlias = "onnx.TensorProto | onnx.SparseTensorProto"
 
 
 def read(path: Path) -> onnx.ModelProto:
@@ -47,9 +48,6 @@ def parse(path: Path) -> onnx.ModelProto:
         if is_external(tensor):
             external_slice(tensor, path.parent)
     return model
-
-
-Tensor: TypeAlias = "onnx.TensorProto | onnx.SparseTensorProto"
 
 
 def _dense(tensor: onnx.SparseTensorProto, folder: Path | None) -> np.ndarray | None:

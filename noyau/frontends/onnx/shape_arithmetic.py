@@ -19,6 +19,7 @@ from noyau.ir.dims import Dim, equal, maximum, never_negative, product
 _MOST_ROW = 1
 _INTEGERS = (DType.I32, DType.I64)
 Results: TypeAlias = "list[Contents] | None"
+_MOST_CELLS = 256
 
 
 def all_known(site: OnnxSite) -> list[Contents] | None:
@@ -102,9 +103,6 @@ def _reduction(function: Callable[[Sequence[Dim]], Dim], site: OnnxSite) -> Resu
     if site.has(1) and not site.integers(1, "the axes") and site.attribute("noop_with_empty_axes", 0):
         return [contents]
     return [Contents((function(contents.dims),), (1,) if site.attribute("keepdims", 1) == 1 else (), contents.dtype)]
-
-
-_MOST_CELLS = 256
 
 
 def shape_arithmetic(site: OnnxSite) -> Results:

@@ -11,6 +11,7 @@ from noyau.text import free_name
 
 _LONGEST_NAME = 40
 _SIGNS: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {ast.Add: add, ast.Sub: sub, ast.Mult: mul}
+_HEAVIEST, _MOST_FACTORS = 400, 8
 
 
 class SizeNames:
@@ -74,9 +75,6 @@ def _clean(original: str) -> str:
     if not cleaned:
         return "size"
     return cleaned if cleaned[0].isalpha() else f"n{cleaned}"
-
-
-_HEAVIEST, _MOST_FACTORS = 400, 8
 
 
 def weight(dim: Dim) -> int:

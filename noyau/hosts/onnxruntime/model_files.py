@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 _CHUNK_BYTES, _RANGE_BYTES = 1 << 20, 1 << 30
+_PREFIX = "noyau."
 
 
 def library_path(path: Path) -> Path:
@@ -188,9 +189,6 @@ def _settle(folder: Path) -> None:
             os.fsync(file)
         finally:
             os.close(file)
-
-
-_PREFIX = "noyau."
 
 
 @dataclass(frozen=True, slots=True)

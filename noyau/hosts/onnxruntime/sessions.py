@@ -88,10 +88,9 @@ def open_session(
 
 def _providers_of(device: str) -> list[str]:
     """The providers of a session on a device. DeviceError where onnxruntime lacks the first one."""
-    runtime = load_onnxruntime()
     if lacks := missing_provider(device):
         raise DeviceError(lacks)
-    if device != "cpu" and hasattr(runtime, "preload_dlls"):  # cuDNN and cuBLAS in NVIDIA's wheels are not found else
+    if device != "cpu" and hasattr(runtime := load_onnxruntime(), "preload_dlls"):  # cuDNN in a wheel
         with redirect_stdout(None):
             runtime.preload_dlls(directory="")
     return list(_PROVIDERS[device])

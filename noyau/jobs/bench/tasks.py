@@ -36,6 +36,7 @@ from noyau.timing.sides import Check, Contender, arrays_of, by_graph, by_referen
 
 Function = Callable[..., object]
 BenchTarget = Op[..., Any] | Mapping[str, Function]  # an op, or functions by name
+Arguments: TypeAlias = Sequence[Any] | Callable[..., Sequence[Any]]
 
 
 def one_or_all(arrays: Arrays) -> Any:
@@ -215,9 +216,6 @@ def _direct(call_once: FunctionKernel) -> Function | None:
         return None
     plain = function
     return lambda *inputs, out: plain(*inputs, *out)
-
-
-Arguments: TypeAlias = Sequence[Any] | Callable[..., Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from noyau.kernels.programs.libraries import contract, einsum_of, prepare, slope
 Lowered: TypeAlias = tuple[Kernel, Graph]  # a kernel before its schedule, and the graph that it computes
 StepRun: TypeAlias = Callable[[list[Any], Sizes], Sequence[Any]]  # operands and sizes -> results
 Joining: TypeAlias = Callable[[Kernel, Kernel, Collection[str]], Kernel | None]
+KEPT_SHAPES = 64  # tuples of shapes whose sizes a program memoises
 
 
 def join(parts: Sequence[Lowered], tidy: Graph, joining: Joining) -> list[Lowered]:
@@ -132,9 +133,6 @@ class Program:
         """The constants that steps take, in order."""
         kinds = [self.graph[node.output].kind for step in self.steps for node in step.graph.inputs]
         return [kind.value for kind in kinds if isinstance(kind, Constant)]
-
-
-KEPT_SHAPES = 64  # tuples of shapes whose sizes a program memoises
 
 
 def by_numpy(graph: Graph) -> StepRun:

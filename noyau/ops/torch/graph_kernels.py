@@ -54,6 +54,7 @@ Draw: TypeAlias = Callable[[Sequence[Sizes]], Drawn]  # at usual sizes, or at ea
 MOST = 6
 CELLS = 1 << 12  # of the largest array
 NOTHING: Sizes = MappingProxyType({})
+Call = Callable[[Sequence[Any]], Any]  # from arguments in order to one tensor or a tuple of them
 
 
 def draw_op(
@@ -242,9 +243,6 @@ def call_batch(call: Callable[..., Any], info: Any, dims: Any, *args: Any, **con
     if isinstance(calls[0], tuple):
         return tuple(torch.stack(results) for results in zip(*calls, strict=True)), (0,) * len(calls[0])
     return torch.stack(calls), 0
-
-
-Call = Callable[[Sequence[Any]], Any]  # from arguments in order to one tensor or a tuple of them
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 INT32_END = 2**31
 UNSIGNED, WIDE = 33, 64  # the widths of unsigned 32 bits, and of integers that do not overflow
+Value: TypeAlias = "Interval | Float | Pointer | np.ndarray | tuple[Any, ...] | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +106,6 @@ class Pointer:
 
     array: np.ndarray
     offset: Interval
-
-
-Value: TypeAlias = "Interval | Float | Pointer | np.ndarray | tuple[Any, ...] | None"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

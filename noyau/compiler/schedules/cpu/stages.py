@@ -36,6 +36,7 @@ LONG = 64
 Change = tuple[Dim, bool]  # the round of a loop from which on a condition changes, and its value before
 Changes: TypeAlias = Mapping[ir.Expr, Change]
 States: TypeAlias = Mapping[ir.Expr, bool]  # conditions, and their known values
+PAIRED = 16  # the fewest cells of a loop of known length that pays
 
 
 def cut_at_bounds(kernel: ir.Kernel) -> ir.Kernel:
@@ -403,9 +404,6 @@ def _stage(
             value = ir.Call("cast", (value,), DType.I32) if value.dtype is DType.BOOL else value
             body.append(ir.Store((f"{statement.name}.stage",), (cell,), (value,)))
     return primitives.drop_unused(tuple(body))
-
-
-PAIRED = 16  # the fewest cells of a loop of known length that pays
 
 
 def in_pairs(kernel: ir.Kernel) -> ir.Kernel:

@@ -34,6 +34,7 @@ NARROW = replace(COLUMNS, number=512)  # for rows that begin anywhere
 FEW = 256  # rows that do not fill tiles of rows with equal leads
 APART = 4  # warps for 1024 cells whose reads are not contiguous: each is a load of its own, few a thread
 SQUARE = (ir.Tile("DOWN", ir.TilePolicy.FIXED, 64), ir.Tile("ACROSS", ir.TilePolicy.FIXED, 64))
+FOLDED, WRITTEN = "#folded", "#written"  # the uses of a row in one tile
 
 
 def map_(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
@@ -215,9 +216,6 @@ def _is_columns(loops: list[ir.Loop], inner: Statements) -> bool:
     along = [primitives.stride_of(load, loops[-1].var) for _, load in loads]
     across = [primitives.stride_of(load, fold.loops[-1][0]) for fold, load in loads]
     return along.count(Dim.of(1)) > across.count(Dim.of(1))
-
-
-FOLDED, WRITTEN = "#folded", "#written"  # the uses of a row in one tile
 
 
 def with_hints(kernel: ir.Kernel) -> ir.Kernel:

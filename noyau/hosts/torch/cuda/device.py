@@ -30,6 +30,7 @@ Shapes: TypeAlias = "Sequence[tuple[Sequence[int], torch.dtype]]"  # with dtypes
 _SHORT = re.compile(r".*?out of memory(\. Tried to allocate [\d.]+ \w+)?")
 MOST_PROGRAMS = (2**31 - 1, 65535, 65535)  # of a grid, along x, y and z
 _LEAST = (7, 0)  # the compute capability that Triton compiles for
+_OWN_ALONE = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
 
 def has_early_launches(device: torch.device | int) -> bool:
@@ -182,9 +183,6 @@ def beside_captures() -> Iterator[None]:
     finally:
         if changed and exchange is not None:
             exchange(ctypes.byref(mode))
-
-
-_OWN_ALONE = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
 
 @cache

@@ -21,6 +21,7 @@ from noyau.ir.loops import Kernel
 
 MOST_PLANS = 1024  # of one kernel; at more, the former ones are dropped
 _ALIGNED = 15  # Triton specialises on memory that begins at a multiple of 16 bytes
+_HEAD = ("self", "gridX", "gridY", "gridZ", "stream", "function")
 
 
 class Launcher:
@@ -116,9 +117,6 @@ class ReplayPlan:
 def _live_hook(hook: Any) -> Any:
     """A hook of launches, or None where none is registered: an empty chain costs as much as a launch."""
     return None if hook is None or not getattr(hook, "calls", True) else hook
-
-
-_HEAD = ("self", "gridX", "gridY", "gridZ", "stream", "function")
 
 
 def direct(run: Any) -> tuple[Any, tuple[Any, ...]]:

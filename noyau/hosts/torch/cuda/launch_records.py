@@ -25,7 +25,7 @@ class LaunchRecord:
     the tensor's index among inputs and allocations."""
 
     kernel: Any
-    grid: tuple[int, int, int]
+    grid: tuple[int, ...]
     arguments: tuple[Any, ...]
     places: tuple[tuple[int, int], ...]
 
@@ -52,8 +52,7 @@ class CallRecord:
         places = [(at, self.place(each)) for at, each in enumerate(arguments) if isinstance(each, Tensor)]
         self.again &= hasattr(kernel, "run") and all(place >= 0 for _, place in places)
         whole = tuple(None if isinstance(each, Tensor) else each for each in arguments)
-        x, y, z = (*grid, 1, 1)[:3]
-        self.launched.append(LaunchRecord(kernel, (x, y, z), whole, tuple(places)))
+        self.launched.append(LaunchRecord(kernel, (*grid, 1, 1)[:3], whole, tuple(places)))
 
 
 class _Tape(threading.local):
@@ -96,8 +95,7 @@ class TextTorch:
     @staticmethod
     def empty(shape: int | tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         shape = (shape,) if isinstance(shape, int) else shape
-        record = TAPE.record
-        if record is not None:  # before the allocation: an error for lack of memory names this result too
+        if (record := TAPE.record) is not None:  # before it: an error for lack of memory names this result too
             record.allocations.append((shape, dtype))
         tensor = TAPE.empty(shape, dtype=dtype, device=device)
         if record is not None:

@@ -21,6 +21,7 @@ _MOST = 256  # nodes of a mask
 _CHANGES = re.compile(
     r"setitem|(?!and_|or_|not_).*[a-z0-9]_$|.*(rand|dropout|vmap|batch_dim)|i(add|sub|mul|and|or|xor)$"
 )
+_STATES = {"graphsafe_run_with_rng_state": 0, "run_with_rng_state": 1}  # the place of the operator that they call
 
 
 def arguments_of(node: fx.Node, names: Sequence[str]) -> dict[str, Any]:
@@ -92,9 +93,6 @@ def correct_dtypes(graph: fx.Graph) -> None:
                 for at, each in enumerate(node.meta["val"])
             )
             corrected.add(node)
-
-
-_STATES = {"graphsafe_run_with_rng_state": 0, "run_with_rng_state": 1}  # the place of the operator that they call
 
 
 def complete_drawn(graph: fx.Graph) -> None:

@@ -16,6 +16,7 @@ from noyau.hosts.torch.cuda.device_call import DeviceCall
 KNOWN = ("aten", "prims")  # operators of other libraries may draw numbers, or keep a state
 # The tags of operators whose results may differ between calls.
 _OTHERWISE = torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output
+_ZERO_PRODUCTS = {torch.ops.aten.mul.Tensor: 2, torch.ops.aten.div.Tensor: 1}  # operands of which one is enough
 
 
 def merge_equal(graph: fx.Graph) -> None:
@@ -48,9 +49,6 @@ def fill_zeros(graph: fx.Graph) -> None:
             zeros.add(node)
         elif node.op == "call_function" and node.args and node.args[0] in zeros and shows(node):
             zeros.add(node)
-
-
-_ZERO_PRODUCTS = {torch.ops.aten.mul.Tensor: 2, torch.ops.aten.div.Tensor: 1}  # operands of which one is enough
 
 
 def drop_detached(graph: fx.Graph) -> None:

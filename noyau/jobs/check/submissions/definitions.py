@@ -27,6 +27,7 @@ _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.Eq: operator.eq,
     ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
 }  # fmt: skip
+_USUAL = {"max_atol": 1e-2, "max_rtol": 1e-2, "required_matched_ratio": 0.99, "max_error_cap": None}
 
 
 def read_json(path: Path) -> Any:
@@ -139,9 +140,6 @@ def _tolerance(workload: Mapping[str, Any] | None, place: str) -> Tolerance:
             raise InputError(f"{place}: the tolerance {name} is no number")
     atol, rtol, share, cap = numbers.values()
     return Tolerance(atol or 0.0, rtol or 0.0, share or 0.0, cap)
-
-
-_USUAL = {"max_atol": 1e-2, "max_rtol": 1e-2, "required_matched_ratio": 0.99, "max_error_cap": None}
 
 
 def bind_axes(axes: Mapping[str, Any], sizes: Mapping[str, int], place: str) -> dict[str, int]:

@@ -28,6 +28,7 @@ from noyau.version import __version__
 
 _LIBRARIES = ("torch", "triton", "numba", "numpy")
 LIMIT = "only what ran was seen: other sizes and values, and what a hostile text hides from its own process, were not"
+Array = np.ndarray
 
 
 class Status(StrEnum):
@@ -255,9 +256,6 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     counts = Counter(verdict.status for verdict in verdicts)
     parts = ", ".join(f"{counts[status]} {status}" for status in Status if counts[status])
     return f"{several(len(verdicts), 'submission')}: {parts}"
-
-
-Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
