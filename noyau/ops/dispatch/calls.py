@@ -34,7 +34,7 @@ from noyau.text import collect
 
 Array = np.ndarray
 Entries: TypeAlias = dict[int, tuple[Selection, Entry | None]]  # a fast call for each choice, by its id
-WORDS = (str, bool, type(None))  # the types of arguments that are constants without a signature
+CONSTANTS = (str, bool, type(None))  # the types of arguments that are constants without a signature
 FAST_CALLS = 8  # kept for the same constants, the newest first
 MOST_CONSTANTS = 512  # sets of constants with fast calls
 MOST_TEXTS = 64  # arguments of an op that become constants; with further ones its reference runs
@@ -186,17 +186,17 @@ class Calls(KeptCalls):
 
 
 @dataclass(frozen=True, slots=True)
-class WithWords:
+class CallWithConstants:
     """A fast call of arrays, and the constants that stand behind them; those from `least` on may be left out."""
 
     fast_call: Entry
     arrays: int
-    words: tuple[Any, ...]
+    constants: tuple[Any, ...]
     least: int
 
     def __call__(self, args: tuple[Any, ...], out: Any) -> Any:
         end, count = self.arrays, len(args)
-        known = self.least <= count <= end + len(self.words) and all(map(operator.is_, args[end:], self.words))
+        known = self.least <= count <= end + len(self.constants) and all(map(operator.is_, args[end:], self.constants))
         return self.fast_call(args[:end], out) if known else MISS
 
 
@@ -274,7 +274,7 @@ class UnsignedCalls(KeptCalls):
                 if kernel is not None and kernel.function is not None:
                     return kernel.function(*args)
                 self.warn(str(error))
-                known = all(type(each) in (*WORDS, int, float) for each in constants.values())  # not changed in place
+                known = all(type(each) in (*CONSTANTS, int, float) for each in constants.values())  # immutable
                 if known and out is None and all(type(each) is np.ndarray or not speaks(each) for each in args):
                     self.keep(partial(self.run_as_written, self.kinds_of(args), constants), constants)
         results = self.description.reference.function(*args, **constants)
@@ -303,7 +303,7 @@ class UnsignedCalls(KeptCalls):
         """Whether a value is True, False, None, or one of the few texts that an op gets."""
         if type(value) is str and len(self.texts) < MOST_TEXTS:
             self.texts.add(value)
-        return value in self.texts if type(value) is str else type(value) in WORDS
+        return value in self.texts if type(value) is str else type(value) in CONSTANTS
 
     def through(self, every: Sequence[Any], keywords: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
         """The results by a fast call of an earlier similar call, else by full dispatch."""
@@ -322,7 +322,7 @@ class UnsignedCalls(KeptCalls):
             end, fast_call, defaults = len(args), fast_calls[0], self.defaults()
             least = max((at + 1 for at in range(end, len(every)) if every[at] is not defaults[at]), default=end)
             if least > end or (len(every) > end and fast_call in self.fast_calls(keywords)):  # a default was there
-                fast_call = WithWords(fast_call, end, tuple(every[end:]), least)
+                fast_call = CallWithConstants(fast_call, end, tuple(every[end:]), least)
             self.keep(fast_call, keywords)
             if entries is not calls.entries:  # they were forgotten meanwhile
                 self.drop()
@@ -374,7 +374,7 @@ class UnsignedCalls(KeptCalls):
         defaults = self.defaults()
         pairs = zip_longest((*args, *defaults[len(args) :]), defaults)  # one too many is another kind
         own = (((a.dtype, a.shape) if type(a) is np.ndarray else (type(a), a is b), a) for a, b in pairs)
-        return [value if type(value) in WORDS else facts for facts, value in own]
+        return [value if type(value) in CONSTANTS else facts for facts, value in own]
 
     def run_as_written(self, kinds: list[Any], constants: Mapping[str, Any], args: tuple[Any, ...], out: Any) -> Any:
         """The results of the reference for arguments of kinds without a signature, or MISS."""
