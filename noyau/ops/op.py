@@ -196,7 +196,7 @@ class Op(OnTensors, Generic[P, R]):
         if is_traced() and are_tensors((*args, *kwargs.values())):
             return call_operator(self, args, kwargs)
         if not runs_as_written():
-            for fast_call in self.fast_calls(kwargs):
+            for fast_call in self.fast_calls(kwargs) if kwargs else self.calls.plain:
                 results = fast_call(args, kwargs.get("out"))
                 if results is not MISS:
                     return results
@@ -223,7 +223,7 @@ class Op(OnTensors, Generic[P, R]):
     def fast_calls(self, kwargs: Mapping[str, Any]) -> tuple[Entry, ...]:
         """The fast calls of earlier calls with these keyword arguments: constants, or `out` as a NumPy array alone."""
         reference = self.description.reference
-        if not kwargs or ("out" not in kwargs and kwargs.keys() <= reference.constants.keys()):
+        if "out" not in kwargs and kwargs.keys() <= reference.constants.keys():
             return self.calls.fast_calls(kwargs)
         own = "out" not in reference.parameters
         return self.calls.plain if own and len(kwargs) == 1 and type(kwargs.get("out")) is np.ndarray else ()
