@@ -90,7 +90,7 @@ def _providers_of(device: str) -> list[str]:
     """The providers of a session on a device. DeviceError where onnxruntime lacks the first one."""
     if lacks := missing_provider(device):
         raise DeviceError(lacks)
-    if device != "cpu" and hasattr(runtime := load_onnxruntime(), "preload_dlls"):  # cuDNN in a wheel
+    if device != "cpu" and hasattr(runtime := load_onnxruntime(), "preload_dlls"):  # finds cuDNN in wheels
         with redirect_stdout(None):
             runtime.preload_dlls(directory="")
     return list(_PROVIDERS[device])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, count, zip_longest
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from noyau.signatures.types import Signature, Term
 from noyau.text import collect
 
 Array = np.ndarray
+FastCall = TypeVar("FastCall")
 Entries: TypeAlias = dict[int, tuple[Selection, Entry | None]]  # a fast call for each choice, by its id
 CONSTANTS = (str, bool, type(None))  # the types of arguments that are constants without a signature
 FAST_CALLS = 8  # kept for the same constants, the newest first
@@ -44,18 +45,18 @@ class ReferenceWarning(UserWarning):
     """An op runs as its reference, since none of its kernels may run."""
 
 
-class KeptCalls:
+class KeptCalls(Generic[FastCall]):
     """The fast calls of earlier calls, the newest first. `plain`: without constants; `others`: by their constants."""
 
     def __init__(self) -> None:
-        self.plain: tuple[Entry, ...] = ()
-        self.others: dict[Any, tuple[Entry, ...]] = {}
+        self.plain: tuple[FastCall, ...] = ()
+        self.others: dict[Any, tuple[FastCall, ...]] = {}
 
-    def fast_calls(self, constants: Mapping[str, Any]) -> tuple[Entry, ...]:
+    def fast_calls(self, constants: Mapping[str, Any]) -> tuple[FastCall, ...]:
         """The fast calls of earlier calls with these constants."""
         return self.others.get(constants_key(constants), ()) if constants else self.plain
 
-    def keep(self, fast_call: Entry, constants: Mapping[str, Any]) -> None:
+    def keep(self, fast_call: FastCall, constants: Mapping[str, Any]) -> None:
         """Put a fast call first among those with these constants."""
         rest = tuple(each for each in self.fast_calls(constants) if each != fast_call)
         if constants:
@@ -70,7 +71,7 @@ class KeptCalls:
         self.others, self.plain = {}, ()
 
 
-class Calls(KeptCalls):
+class Calls(KeptCalls[Entry]):
     """The calls of an op with a signature. `ones`: which axes of the arguments have one cell, if the signature holds
     only for these; `tensors`: the calls on tensors of torch, once there was one."""
 
@@ -241,7 +242,7 @@ class SignatureCalls:
         return all(demand.holds(sizes) for demand in self.assumed)
 
 
-class UnsignedCalls(KeptCalls):
+class UnsignedCalls(KeptCalls[Entry]):
     """The calls of an op without a signature. `kinds`: by dtypes, ranks, axes of one cell and constants."""
 
     tensors: Any = None

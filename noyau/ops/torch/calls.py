@@ -35,7 +35,7 @@ from noyau.ir.graph import Graph
 from noyau.kernels.programs import generate
 from noyau.kernels.reference import graph_of, runs_as_written
 from noyau.kernels.trust import fingerprint
-from noyau.ops.dispatch.calls import FAST_CALLS, Calls, UnsignedCalls
+from noyau.ops.dispatch.calls import Calls, KeptCalls, UnsignedCalls
 from noyau.ops.dispatch.choice import Explanation, Selection, explain_choice
 from noyau.ops.dispatch.fast_entries import run
 from noyau.ops.torch import graph_kernels
@@ -69,10 +69,11 @@ class Variant:
         return alike and holds(self.specialised, self.graph.demands, specialization.sizes)
 
 
-class TensorCalls:
+class TensorCalls(KeptCalls[Entry]):
     """The calls of a signed op on tensors. `calls`: those on arrays, which share its selections."""
 
     def __init__(self, calls: Calls) -> None:
+        super().__init__()
         self.lock = threading.RLock()
         self.operators: dict[Any, Any] = {}
         self.follow(calls)
@@ -85,8 +86,7 @@ class TensorCalls:
 
     def forget(self) -> None:
         """Discard all choices, so that the next call decides again."""
-        self.plain: tuple[Entry, ...] = ()
-        self.others: dict[Any, tuple[Entry, ...]] = {}
+        self.drop()
         self.recent: dict[Any, AutogradPlan] = {}
         self.plans: dict[Any, list[Variant]] = {}
 
@@ -123,7 +123,7 @@ class TensorCalls:
         if is_negated(arguments):
             arguments = tuple(map(in_memory, arguments))
         if not runs_as_written():
-            for fast_call in self.others.get(generate.constants_key(constants), ()) if constants else self.plain:
+            for fast_call in self.fast_calls(constants) if constants else self.plain:
                 results = fast_call(arguments)
                 if results is not MISS:
                     return results
@@ -188,12 +188,9 @@ class TensorCalls:
         fast_call = entry(self.called, self.signature, chosen)
         if chosen.until < inf or library.awaits_room() or not self.calls.choosing.is_kept(chosen):
             return fast_call
-        with self.lock:
-            if fast_call is not None and not constants:
-                self.plain = (fast_call, *self.plain)[:FAST_CALLS]
-            elif fast_call is not None:
-                key = generate.constants_key(constants)
-                self.others[key] = (fast_call, *self.others.get(key, ()))[:FAST_CALLS]
+        if fast_call is not None:
+            with self.lock:
+                self.keep(fast_call, constants)
         return fast_call
 
     def bound(self, arrays: Given, constants: Constants) -> Bound:

@@ -35,6 +35,14 @@ def test_numbers_and_sizes():
     assert spread(torch.ones(3, dtype=torch.float64), 4).tolist() == [3, 3, 3, 3]
 
 
+def test_constants_that_differ_in_each_call_keep_no_fast_call_each(monkeypatch):
+    monkeypatch.setattr("noyau.ops.dispatch.calls.MOST_CONSTANTS", 2)
+    x, weight = torch.randn(3, 4), torch.randn(4)
+    for eps in (0.1, 0.2, 0.3, 0.4, 0.5):
+        rmsnorm(x, weight, eps=eps)
+    assert 1 <= len(tensor_calls(rmsnorm.calls).others) <= 2
+
+
 def test_a_second_call_goes_through_the_fast_call_of_the_first():
     x = torch.randn(2, 3)
     doubled(x)
