@@ -112,10 +112,18 @@ def as_json(value: Any) -> Any:
             return value.to_json() if hasattr(value, "to_json") else fields_json(value)
 
 
+def plain_names(kind: Any) -> dict[str, str]:
+    """The attributes of a record (or its class) by their names in plain data, in order: `PLAIN` of its class, whose
+    words are `name` or `name=attribute`, else its fields, except those marked UNWRITTEN."""
+    own = (each.name for each in fields(kind) if "unwritten" not in each.metadata)
+    words = (word.partition("=") for word in getattr(kind, "PLAIN", "").split() or own)
+    return {name: attribute or name for name, _, attribute in words}
+
+
 def fields_json(record: Any, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields of a record as plain data, in order, except those in `without` and those marked UNWRITTEN."""
-    names = (each.name for each in fields(record) if "unwritten" not in each.metadata and each.name not in without)
-    return {name: as_json(getattr(record, name)) for name in names}
+    """Return a record as plain data, by its plain names, except those in `without`."""
+    names = plain_names(record).items()
+    return {name: as_json(getattr(record, attribute)) for name, attribute in names if name not in without}
 
 
 _types = cache(get_type_hints)  # of the fields of a record
@@ -126,7 +134,9 @@ def from_json(kind: Any, value: Any) -> Any:
     ValueError where the data does not fit the type."""
     origin, parts = get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(kind, type):
-        return kind(**{name: from_json(_types(kind)[name], each) for name, each in {**value}.items()})
+        names = plain_names(kind)
+        pairs = ((names.get(name, name), each) for name, each in {**value}.items())
+        return kind(**{attribute: from_json(_types(kind)[attribute], each) for attribute, each in pairs})
     if origin is tuple:
         return tuple(map(from_json, parts[:1] * len(value) if parts[1:] == (...,) else parts, value))
     if origin is Mapping:

@@ -2,10 +2,10 @@
 on it. Nothing here needs a GPU."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from noyau.text import as_json, from_json
+from noyau.text import fields_json, from_json, plain_names
 from noyau.timing.rates import MISTAKE_BELOW, too_short
 from noyau.toolchain import cache as toolchain_cache
 from noyau.version import __version__
@@ -14,7 +14,6 @@ from noyau.workers.nvml import GpuConditions, unsteady_gpu
 FORMAT = 1
 SIZES = tuple(1 << power for power in range(16, 31))
 HOT, COLD = "hot", "cold"
-_NAMES = {"matmul": "matmul_flops_per_s"} | {n: f"{n}_bytes_per_s" for n in ("copy", "read", "fill", "transfer")}
 
 Curve = Mapping[int, float]  # bytes that move -> bytes per second
 Curves = Mapping[str, Curve]  # by temperature, hot and cold
@@ -41,6 +40,8 @@ class GpuRates:
     from a launch until the host sees its end; `transfer`: bytes per second by way ("to device, pinned"), then by bytes;
     `flush_s`: a read that fits in the L2, hot and cold, which shows whether the flush works."""
 
+    PLAIN: ClassVar[str] = """gpu copy_bytes_per_s=copy read_bytes_per_s=read fill_bytes_per_s=fill
+        matmul_flops_per_s=matmul launch_s transfer_bytes_per_s=transfer flush_s conditions date"""
     gpu: GpuIdentity
     copy: Curves
     read: Curves
@@ -61,8 +62,7 @@ class GpuRates:
         return doubt
 
     def to_json(self) -> Any:
-        values = {_NAMES.get(each.name, each.name): getattr(self, each.name) for each in fields(self)}
-        return as_json({"format": FORMAT, **values})
+        return {"format": FORMAT, **fields_json(self)}
 
     def floor_s(self, read_bytes: int, written_bytes: int, temperature: str = COLD) -> float:
         """The least seconds in which this GPU moves so many bytes: equal amounts of reads and writes at the rate of
@@ -107,8 +107,7 @@ def keep(device: str, rates: GpuRates) -> None:
 
 def read_back(record: Mapping[str, Any]) -> GpuRates:
     """Rebuild a record that `to_json` wrote; KeyError, TypeError or ValueError for any other."""
-    names = [each.name for each in fields(GpuRates)]
-    rates: GpuRates = from_json(GpuRates, {name: record[_NAMES.get(name, name)] for name in names})
+    rates: GpuRates = from_json(GpuRates, {name: record[name] for name in plain_names(GpuRates)})
     if record["format"] != FORMAT or set(rates.copy) != {HOT, COLD} or not all(rates.copy.values()):
         raise ValueError("another format")
     return rates

@@ -10,17 +10,17 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from threading import Barrier
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 
 from noyau.codegen import cmath
 from noyau.errors import BuildError, OutputError
-from noyau.text import as_json, from_json, package_text
+from noyau.text import fields_json, from_json, package_text, plain_names
 from noyau.timing.conditions import Conditions, cache_ladder, conditions, unsteady
 from noyau.timing.machine import Machine, this_machine
 from noyau.toolchain import cache as toolchain_cache
@@ -192,9 +192,6 @@ Curve = Mapping[int, float]  # bytes that move -> bytes per second
 
 LARGEST = SIZES[-1]
 FORMAT = 1
-_NAMES = {  # of fields in JSON, where they have a unit
-    "caches": "caches_bytes", "copy": "copy_bytes_per_s", "read": "read_bytes_per_s", "rates": "values_per_s",
-}  # fmt: skip
 _COPIES = ("noyau_copy", "noyau_copy_loop", "noyau_copy_around")
 _SCALED = "noyau_exp_f32"
 
@@ -207,6 +204,8 @@ class MachineRates:
     per second of one thread, by scalar function ("exp_f32"); `scaling`: speed-ups of several threads over one, for
     copies in memory and for exp in a cache."""
 
+    PLAIN: ClassVar[str] = """machine caches_bytes=caches copy_bytes_per_s=copy read_bytes_per_s=read values_per_s=rates
+        scaling conditions date"""
     machine: Machine
     caches: Mapping[str, int]
     copy: Curves
@@ -222,8 +221,7 @@ class MachineRates:
         return unsteady(*self.conditions, self.machine.cores)
 
     def to_json(self) -> Any:
-        values = {_NAMES.get(each.name, each.name): getattr(self, each.name) for each in fields(self)}
-        return as_json({"format": FORMAT, **values})
+        return {"format": FORMAT, **fields_json(self)}
 
 
 def machine_rates(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS, *, refresh: bool = False) -> MachineRates:
@@ -288,8 +286,7 @@ def _key(options: c_compiler.CompilerOptions) -> str:
 
 def _read(record: Mapping[str, Any]) -> MachineRates:
     """Rebuild a record that `to_json` wrote; KeyError, TypeError or ValueError for any other."""
-    names = [each.name for each in fields(MachineRates)]
-    rates: MachineRates = from_json(MachineRates, {name: record[_NAMES.get(name, name)] for name in names})
+    rates: MachineRates = from_json(MachineRates, {name: record[name] for name in plain_names(MachineRates)})
     curves = (*rates.copy.values(), *rates.read.values())
     if record["format"] != FORMAT or any(set(each) != set(SIZES) for each in curves):
         raise ValueError("another format")

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from noyau.errors import CheckError
-from noyau.text import several
+from noyau.text import fields_json, several
 from noyau.verify.failures import Failure, json_number
 from noyau.verify.floats import Errors
 
@@ -20,6 +20,7 @@ class Outcome:
     """The outcome of a case: `cells` judged; `beyond`: cells whose error exceeds the allowance; `worst_ratio` of an
     error to its allowance; the errors of the kernel and of the unfused run; and the first failures."""
 
+    PLAIN: ClassVar[str] = "case=label captured cells beyond worst_ratio kernel unfused"
     label: str
     captured: bool
     cells: int = 0
@@ -35,9 +36,7 @@ class Outcome:
         return self.worst_ratio > MARGIN or (bool(self.failures) and not self.beyond)
 
     def to_json(self) -> dict[str, Any]:
-        counts = {"captured": self.captured, "cells": self.cells, "beyond": self.beyond}
-        errors = {"kernel": self.kernel.to_json(), "unfused": self.unfused.to_json()}
-        return {"case": self.label, **counts, "worst_ratio": json_number(self.worst_ratio), **errors}
+        return fields_json(self) | {"worst_ratio": json_number(self.worst_ratio)}
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,8 @@ class Certificate:
     """The evidence on a kernel's values. `made_up`: the inputs of captured cases are synthetic, not a user's.
     `order_independent`: its bits do not depend on how its work is cut into pieces; None if that was not tried."""
 
+    PLAIN: ClassVar[str] = """name ok captured made_up order_independent cells cells_beyond=beyond worst_ratio kernel
+        unfused cases=outcomes failures"""
     name: str
     outcomes: tuple[Outcome, ...]
     made_up: bool = False
@@ -130,13 +131,4 @@ class Certificate:
         return "not tried on any case" if not self.outcomes else "wrong: its bits depend on how its work is cut"
 
     def to_json(self) -> dict[str, Any]:
-        names = ("name", "ok", "captured", "made_up", "order_independent", "cells")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "cells_beyond": self.beyond,
-            "worst_ratio": json_number(self.worst_ratio),
-            "kernel": self.kernel.to_json(),
-            "unfused": self.unfused.to_json(),
-            "cases": [outcome.to_json() for outcome in self.outcomes],
-            "failures": [failure.to_json() for failure in self.failures],
-        }
+        return fields_json(self) | {"worst_ratio": json_number(self.worst_ratio)}

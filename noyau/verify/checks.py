@@ -5,10 +5,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 from noyau.errors import CheckError, FindingKind, InputError
-from noyau.text import printable
+from noyau.text import as_json, printable
 from noyau.verify.certificate import Certificate
 from noyau.verify.findings import Finding
 from noyau.verify.reports import Groups, Report, text_of
@@ -19,6 +19,7 @@ class Coverage:
     """The coverage of a check. `points`: constants beyond which the kernel may behave differently, with a text for
     each; `sizes`: the least and largest size that ran, by name; `idle`: lines that never ran, if that was recorded."""
 
+    PLAIN: ClassVar[str] = "sizes never_past lines_never_run=idle"
     points: Mapping[int, str] = field(default_factory=dict)
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
     idle: tuple[int, ...] = ()
@@ -47,10 +48,6 @@ class Coverage:
         """Texts on the points and lines that were not covered."""
         never = [f"never past {', '.join(self.never_past)}"] if self.never_past else []
         return (*never, *([f"{spell_lines(self.idle)} never ran"] if self.idle else []))
-
-    def to_json(self) -> dict[str, Any]:
-        sizes = {name: list(span) for name, span in self.sizes.items()}
-        return {"sizes": sizes, "never_past": list(self.never_past), "lines_never_run": list(self.idle)}
 
 
 def spell_lines(lines: Iterable[int]) -> str:
@@ -130,9 +127,9 @@ class KernelCheck:
             "op": op,
             "kernel": self.name,
             **{name: getattr(self, name) for name in ("language", "ok", "skipped", "unverified")},
-            "coverage": None if self.coverage is None else self.coverage.to_json(),
+            "coverage": as_json(self.coverage),
             "notes": [*self.notes, *self.seen],
-            "certificate": None if self.certificate is None else self.certificate.to_json(),
+            "certificate": as_json(self.certificate),
         }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -105,6 +106,7 @@ class Errors:
     """Errors over the finite cells: in ulp of the output's dtype at the truth (integers: in units), and relative to
     the largest |truth| of the output, which is the better measure where cells are near 0."""
 
+    PLAIN: ClassVar[str] = "worst_ulp mean_ulp worst_relative mean_relative"
     worst_ulp: float = 0.0
     total_ulp: float = 0.0
     worst_relative: float = 0.0
@@ -130,6 +132,3 @@ class Errors:
     @property
     def mean_relative(self) -> float:
         return self.total_relative / max(1, self.cells)
-
-    def to_json(self) -> dict[str, float]:
-        return {name: getattr(self, name) for name in ("worst_ulp", "mean_ulp", "worst_relative", "mean_relative")}

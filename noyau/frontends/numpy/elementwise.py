@@ -11,7 +11,7 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.reductions import array_of, is_given
 from noyau.frontends.numpy.shapes import offsets, shape_of
 from noyau.frontends.numpy.tape import NUMPY_1, dtype_from
-from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, TracedArray, call, enter, tape_of
+from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, TracedArray, call, enter, tape_of
 from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, beyond, common_dtype, refuse, traced_arrays
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Lookup
@@ -238,6 +238,8 @@ FUNCTIONS |= {
     "isposinf": lambda x, out=None: UFUNCS["equal"](array_of(x), np.inf, out=out),
     "isneginf": lambda x, out=None: UFUNCS["equal"](array_of(x), -np.inf, out=out),
     "real": lambda val: array_of(val)[...],
+    "imag": lambda val: call("zeros_like", array_of(val)),
+    "flat": lambda a: TracedArray(a.tape, call("ravel", a).node),  # writes into it are writes into the array
     "iscomplexobj": lambda x: False,
     "result_type": lambda *operands: common_dtype(operands).numpy,
     "can_cast": lambda a, to, casting="safe": np.can_cast(a.dtype, to, casting),
@@ -252,3 +254,6 @@ UFUNCS |= {
     "fmax.reduce": lambda a, axis=0, **options: call("nanmax", a, axis, **options),
     "fmin.reduce": lambda a, axis=0, **options: call("nanmin", a, axis, **options),
 }
+ATTRIBUTES |= {name: partial(call, name) for name in ("flat", "imag", "real")}
+ATTRIBUTES |= {"T": partial(call, "transpose"), "mT": partial(call, "matrix_transpose")}
+ATTRIBUTES |= {"itemsize": lambda a: a.dtype.itemsize, "nbytes": lambda a: a.size * a.dtype.itemsize}

@@ -1,4 +1,4 @@
-"""Subscripts: slices, None, Ellipsis, integers, and arrays of integers or bools.
+"""Subscripts: slices, None, Ellipsis, integers, and arrays of integers or bools; flat indices.
 
 `ConstantArray` holds known numbers that traced indices select: a codebook, the rows of np.eye."""
 
@@ -11,8 +11,9 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.reductions import along, put_out
+from noyau.frontends.numpy.shapes import extents_of
 from noyau.frontends.numpy.tape import Tape
-from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, Window, call, tape_of
+from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, Window, call, enter, tape_of
 from noyau.frontends.numpy.traced_sizes import Number
 from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, has_traced
 from noyau.ir.dims import Dim, Shape, index_name, never_negative, product
@@ -346,3 +347,28 @@ def _holds_traced(key: Any) -> bool:
 def as_table(value: Any) -> Any:
     """A plain np.ndarray as a ConstantArray of the same memory; any other value unchanged."""
     return value.view(ConstantArray) if type(value) is np.ndarray else value
+
+
+def _ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Any:
+    """np.ravel_multi_index of indices within `dims`; NumPy refuses others."""
+    tape = tape_of([multi_index, dims])
+    if mode != "raise" or order not in ("C", "F"):
+        raise UnsupportedError("np.ravel_multi_index is traced without mode=")
+    pairs = list(zip([as_traced(tape, each) for each in multi_index], extents_of((dims,)), strict=True))
+    flat: Any = None
+    for each, extent in pairs if order == "C" else pairs[::-1]:
+        flat = each if flat is None else flat * extent + each
+    return flat.astype(np.int64)
+
+
+def _unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
+    """np.unravel_index of indices within `shape`; NumPy refuses others."""
+    rest: Any = as_traced(tape_of([indices, shape]), indices).astype(np.int64)
+    positions, extents = [], extents_of((shape,))
+    for extent in extents[::-1] if order == "C" else extents:
+        positions.append(rest % extent)
+        rest = rest // extent
+    return tuple(positions[::-1] if order == "C" else positions)
+
+
+enter(FUNCTIONS, _ravel_multi_index, _unravel_index)

@@ -284,3 +284,21 @@ class _Converter:
 
     def wrap(self, result: Any, **options: Any) -> Any:
         return result
+
+
+def _put_along_axis(arr: TracedArray, indices: Any, values: Any, axis: Any) -> None:
+    """np.put_along_axis: by NumPy's source along an axis, into the flat array for None."""
+    if axis is None:
+        call("setitem", call("flat", arr), indices, values)
+    else:
+        from_source("put_along_axis")(arr, indices, values, axis)
+
+
+DEFINED = """angle append apply_along_axis apply_over_axes atleast_1d atleast_2d atleast_3d block column_stack
+convolve corrcoef cov cumulative_prod cumulative_sum diag_indices_from diagflat diff dsplit dstack ediff1d expand_dims
+flip fliplr flipud geomspace hsplit hstack i0 iscomplex isreal isrealobj ix_ logspace moveaxis nan_to_num
+nancumprod nancumsum nanprod nansum outer poly polyadd polyder polyint polysub polyval real_if_close
+require rollaxis rot90 select sinc take_along_axis trapezoid tril_indices_from triu_indices_from unstack unwrap
+vander vsplit vstack linalg.cross linalg.diagonal linalg.matmul linalg.matrix_norm linalg.matrix_power
+linalg.multi_dot linalg.outer linalg.tensordot linalg.trace linalg.vector_norm""".split()
+FUNCTIONS |= {name: from_source(name) for name in DEFINED} | {"put_along_axis": _put_along_axis}

@@ -1,4 +1,5 @@
-"""Writes into arrays: slices, indices, index arrays and masks on the left of `=`, and operations in place."""
+"""Writes into arrays: slices, indices, index arrays and masks on the left of `=`, operations in place, and NumPy's
+functions that write: at flat indices, on a diagonal, where conditions hold."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,10 +9,21 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.frontends.numpy import traced_array
 from noyau.frontends.numpy.getitem import Key, flat_places, index_of, is_mask, mask_of, parse, read, resolve_masks
 from noyau.frontends.numpy.masked_arrays import MaskedArray
+from noyau.frontends.numpy.shapes import diagonal, offsets
 from noyau.frontends.numpy.tape import Tape
-from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, TracedArray, Window, call, surely_scalar
+from noyau.frontends.numpy.traced_array import (
+    FUNCTIONS,
+    UFUNCS,
+    TracedArray,
+    Window,
+    call,
+    enter,
+    surely_scalar,
+    tape_of,
+)
 from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced
 from noyau.ir.dims import Dim, DimLike, Shape, index_name, indices, same_shape
 from noyau.ir.graph import Constant, Lookup, Node
@@ -214,7 +226,51 @@ def _copyto(array: TracedArray, value: Any, casting: str = "same_kind", where: A
     write(array, apply(tape, "where", as_node(tape, as_traced(tape, where), DType.BOOL), source, array.node))
 
 
+def _fill_diagonal(a: TracedArray, val: Any, wrap: bool = False) -> None:
+    """np.fill_diagonal of matrices, with one number or at least as many as the diagonal has."""
+    if wrap or a.ndim != 2:
+        raise UnsupportedError("np.fill_diagonal is traced for matrices, without wrap=")
+    values = call("ravel", as_traced(a.tape, val)).astype(a.dtype)
+    values = values[0] if values.node.shape == (Dim.of(1),) else values
+    if values.ndim:
+        a.tape.demand_at_most(diagonal(a).node.shape[0], values.node.shape[0])
+        values = call("pad", values[: call("size", diagonal(a))], (0, a.shape[1] - call("size", diagonal(a))))
+    write(a, call("where", offsets(a.tape, a.node.shape) == 0, values, a).node)
+
+
+def _piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
+    """np.piecewise: each function gets the cells that its condition selects; the last true condition wins."""
+    x = as_traced(tape_of([x, condlist]), x)
+    several = _is_array(condlist) and (not x.ndim or _is_array(condlist[0]))
+    conditions = [as_traced(x.tape, each).astype(bool) for each in (condlist if several else [condlist])]
+    if len(conditions) == len(funclist) - 1:
+        conditions.append(~call("any", call("stack", conditions), axis=0))
+    if len(conditions) != len(funclist):
+        raise UnsupportedError("np.piecewise takes a function for each condition, and one more for all other cells")
+    cells = call("zeros_like", x)
+    for condition, function in zip(conditions, funclist, strict=True):
+        if not x.ndim:
+            value = function(x, *args, **kw) if callable(function) else function
+            cells = call("where", condition, as_traced(x.tape, value).astype(x.dtype), cells)
+        else:
+            setitem(cells, condition, function(x[condition], *args, **kw) if callable(function) else function)
+    return cells
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, tuple | list) or (isinstance(value, TracedArray | np.ndarray) and value.ndim > 0)
+
+
+def _put(a: TracedArray, ind: Any, v: Any, mode: str = "raise") -> None:
+    """np.put by flat indices in C order."""
+    if mode != "raise":
+        raise UnsupportedError("np.put is traced without mode=")
+    setitem(call("flat", a), np.asarray(ind) if isinstance(ind, tuple | list) else ind, v)
+
+
+enter(FUNCTIONS, _fill_diagonal, _piecewise, _put)
 FUNCTIONS.update({"setitem": setitem, "write": write, "overwritten": overwrite, "putmask": _putmask, "copyto": _copyto})
 FUNCTIONS.update({"scattered": lambda a, plan, value: _scatter(a.tape, TracedArray(a.tape, a.node), plan, value, None)})
 # fill() of a NumPy scalar changes a copy, without effect.
-METHODS["fill"] = lambda array, value: None if surely_scalar(array) else setitem(array, Ellipsis, value)
+traced_array.METHODS["fill"] = lambda array, value: None if surely_scalar(array) else setitem(array, Ellipsis, value)
+traced_array.METHODS["put"] = _put

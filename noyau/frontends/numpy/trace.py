@@ -18,7 +18,7 @@ import numpy as np
 from noyau.compiler.passes.cleanup import drop_unused
 from noyau.dtypes import DType
 from noyau.errors import NoyauError, UnsupportedError
-from noyau.frontends.numpy import concatenation, products, setitem, stencils  # noqa: F401  filling tables
+from noyau.frontends.numpy import concatenation, products, searches, setitem  # noqa: F401  filling tables
 from noyau.frontends.numpy.masked_arrays import UNKNOWN, MaskedArray
 from noyau.frontends.numpy.scopes import in_scope
 from noyau.frontends.numpy.tape import Retrace, Tape

@@ -219,12 +219,6 @@ def _along_axis(site: OnnxSite, default: int, length: Dim | None) -> tuple[Dim |
     return (*shape[:axis], length, *shape[axis + 1 :])
 
 
-def _one_hot(site: OnnxSite) -> list[Outcome]:
-    shape = site.input().shape
-    axis = site.axis(site.attribute("axis", -1), len(shape) + 1)
-    return [(site.input(2).dtype, (*shape[:axis], None, *shape[axis:]))]
-
-
 _RULES: dict[str, Rule] = {
     "AffineGrid": partial(_from_extents, 1, lambda site: site.input().dtype),
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
@@ -235,7 +229,6 @@ _RULES: dict[str, Rule] = {
     "ConvTranspose": _transposed_conv,
     "Einsum": _einsum,
     "Gemm": _gemm,
-    "GlobalLpPool": lambda site: [(site.input().dtype, (*site.input().shape[:2], *[Dim.of(1)] * (site.rank() - 2)))],
     "MatMul": _matmul,
     "MelWeightMatrix": partial(_of_datatype, 2),
     **dict.fromkeys(("CumProd", "CumSum", "LRN", "ReverseSequence", "TensorScatter"), _same),
@@ -248,7 +241,6 @@ _RULES: dict[str, Rule] = {
     ],
     "ConstantOfShape": partial(_from_extents, 0, _filler),
     "NonZero": lambda site: [(DType.I64, (Dim.of(site.rank()), None))],
-    "OneHot": _one_hot,
     "Range": lambda site: [(site.input().dtype, (None,))],
     "Reshape": partial(_from_extents, 1, lambda site: site.input().dtype),
     "STFT": _stft,

@@ -91,28 +91,6 @@ def _selu(site: OnnxSite) -> Node:
     return site.call("multiply", gamma, _elu(site, 1.67326319217681884765625))
 
 
-def _hard_sigmoid(site: OnnxSite) -> Node:
-    value = site.input()
-    scaled = site.call("multiply", value, site.like(site.attribute("alpha", 0.2), value))
-    moved = site.call("add", scaled, site.like(site.attribute("beta", 0.5), value))
-    return site.call("maximum", site.call("minimum", moved, site.like(1, value)), site.like(0, value))
-
-
-def _thresholded_relu(site: OnnxSite) -> Node:
-    value = site.input()
-    above = site.call("greater", value, site.like(site.attribute("alpha", 1.0), value))
-    return site.call("where", above, value, site.like(0, value))
-
-
-def _shrink(site: OnnxSite) -> Node:
-    value = site.input()
-    edge, bias = float(site.attribute("lambd", 0.5)), site.like(site.attribute("bias", 0.0), value)
-    low = site.call("less", value, site.like(-edge, value))
-    high = site.call("greater", value, site.like(edge, value))
-    outer = site.call("where", high, site.call("subtract", value, bias), site.like(0, value))
-    return site.call("where", low, site.call("add", value, bias), outer)
-
-
 def swish(usual: float, site: OnnxSite) -> Node:
     """x * sigmoid(alpha * x); `usual` is the default of alpha."""
     value, alpha = site.input(), site.attribute("alpha", usual)
@@ -133,15 +111,8 @@ CALCULATIONS: dict[str, Importer] = {
     "Pow": _pow,
     "Where": _of_arity("where", 3),
     "Elu": _elu,
-    "HardSigmoid": _hard_sigmoid,
     "LeakyRelu": partial(_sloped_relu, lambda site: site.like(site.attribute("alpha", 0.01), site.input())),
     "PRelu": partial(_sloped_relu, lambda site: site.input(1)),
     "Relu": lambda site: site.call("maximum", site.input(), site.like(0, site.input())),
     "Selu": _selu,
-    "Shrink": _shrink,
-    "Softsign": lambda site: site.call(
-        "divide", x := site.input(), site.call("add", site.call("abs", x), site.like(1, x))
-    ),
-    "Swish": partial(swish, 1.0),
-    "ThresholdedRelu": _thresholded_relu,
 }

@@ -126,9 +126,9 @@ def schema_body(call: onnx.NodeProto, opset: int, inputs: list[Node | None]) -> 
     if schema.has_context_dependent_function and versions:  # on attributes, and on the types of the inputs
         types = [_type_of(node).SerializeToString() if node else b"" for node in inputs]
         text = schema.get_context_dependent_function_with_opset_version(max(versions), call.SerializeToString(), types)
-    versions = [version for version in schema.function_opset_versions if version <= opset]
-    if not text and schema.has_function and versions:
-        text = schema.get_function_with_opset_version(max(versions))
+    if not text and schema.has_function:  # if the opset has none yet, that of a later one, for it means the same
+        versions = schema.function_opset_versions
+        text = schema.get_function_with_opset_version(max(filter(opset.__ge__, versions), default=min(versions)))
     if not text:
         return None
     attributes = {attribute.name: attribute for attribute in call.attribute}

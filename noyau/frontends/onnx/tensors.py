@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import ModelError
@@ -45,18 +46,10 @@ def array_of(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray | None
     return flat.reshape(dims)
 
 
-_FIELDS: dict[DType, tuple[str, type]] = {  # the fields of cells that are not raw bytes; int32_data for other dtypes
-    DType.F32: ("float_data", np.float32),
-    DType.F64: ("double_data", np.float64),
-    DType.I64: ("int64_data", np.int64),
-    **dict.fromkeys((DType.U32, DType.U64), ("uint64_data", np.uint64)),
-}
-
-
 def _typed_cells(tensor: onnx.TensorProto, dtype: DType) -> np.ndarray:
     """The cells of a tensor that has no raw bytes."""
-    field, wide = _FIELDS.get(dtype, ("int32_data", np.int32))
-    cells: np.ndarray = np.array(getattr(tensor, field), wide)
+    wide = helper.tensor_dtype_to_np_dtype(helper.tensor_dtype_to_storage_tensor_dtype(tensor.data_type))
+    cells: np.ndarray = np.array(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type)), wide)
     return cells.astype(np.uint16).view(dtype.numpy) if dtype.is_half else cells.astype(dtype.numpy, copy=False)
 
 

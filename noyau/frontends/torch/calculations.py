@@ -205,14 +205,6 @@ def _leaky_relu(site: AtenSite) -> Node:
     return apply(site, "where", above, value, scale_by(site, value, slope))
 
 
-def _elu(site: AtenSite) -> Node:
-    value = in_result(site, 0)
-    alpha, scale, inner = (site.number(*each) for each in ((1, "alpha", 1), (2, "scale", 1), (3, "input_scale", 1)))
-    above = apply(site, "greater", value, site.builder.constant(0, value.dtype))
-    below = scale_by(site, apply(site, "expm1", scale_by(site, value, inner)), alpha * scale)
-    return apply(site, "where", above, scale_by(site, value, scale), below)
-
-
 def _gelu(site: AtenSite) -> Node:
     """x P(X <= x), exactly or by tanh (Hendrycks and Gimpel, Gaussian Error Linear Units, 2016)."""
     value = in_result(site, 0)
@@ -230,7 +222,6 @@ ATEN |= {
     "relu.default": lambda site: apply(site, "maximum", in_result(site, 0), site.builder.constant(0, site.dtype)),
     "hardtanh.default": _hardtanh,
     "leaky_relu.default": _leaky_relu,
-    "elu.default": _elu,
     "gelu.default": _gelu,
     "silu.default": lambda site: apply(site, "multiply", value := in_result(site, 0), apply(site, "sigmoid", value)),
 }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from rich.console import RenderableType
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, np.ndarray]
 Run = TypeVar("Run")
-SCHEMA_VERSION = 1
 SMALL = {True: 2, False: 7}  # the default of a size, by whether it leads an input of two axes or more
 SHOWN = 8  # the most differing values that are named after the first
 
@@ -98,6 +97,7 @@ class DifferenceRun:
 class ModelDifference(PagedRecord):
     """The difference of two models; prints itself. `notes`: sources of inputs, and values that were not compared."""
 
+    PLAIN: ClassVar[str] = "model against ok runs notes"
     model: str
     against: str
     runs: tuple[DifferenceRun, ...]
@@ -116,10 +116,6 @@ class ModelDifference(PagedRecord):
         """The first value that differs, if there is one."""
         faults = (f"differs from {self.model} at {each.sizes}: {each.first}" for each in self.runs if each.first)
         return f"{self.against} {next(faults, f'is like {self.model}')}"
-
-    def to_json(self) -> dict[str, Any]:
-        head = {"schema_version": SCHEMA_VERSION, "model": self.model, "against": self.against, "ok": self.ok}
-        return head | {"runs": [each.to_json() for each in self.runs], "notes": list(self.notes)}
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         for each in self.runs:

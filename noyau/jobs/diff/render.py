@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import ClassVar
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -47,6 +47,7 @@ class ModelsDiff(PagedRecord):
     `removed`: nodes of only the second and only the first; `values`: the compared values in the order of the first,
     empty if the models did not run (see `notes`); `is_renamed`: names differ; `sides`, `pairs`: for a page."""
 
+    PLAIN: ClassVar[str] = "same model against nodes facts added removed changed values is_renamed notes"
     model: str
     against: str
     nodes: tuple[int, int]
@@ -68,10 +69,6 @@ class ModelsDiff(PagedRecord):
     @property
     def apart(self) -> tuple[ValueGap, ...]:
         return tuple(each for each in self.values if each.differs)
-
-    def to_json(self) -> dict[str, Any]:
-        record = fields_json(self, without=("sides", "pairs"))
-        return {"schema_version": self.schema_version, "same": self.same, **record}
 
 
 def headline(diff: ModelsDiff) -> str:

@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path as File
+from string import Template
 
 import numpy as np
 
@@ -35,7 +36,7 @@ from noyau.ir.walk import extent_of
 from noyau.jobs.command_line import make_folder
 from noyau.kernels.c.parameters import RANGE
 from noyau.signatures.types import parse
-from noyau.text import printable
+from noyau.text import package_text, printable
 from noyau.version import __version__
 
 WIDTH = 110  # of a line of the files
@@ -113,51 +114,27 @@ class Extraction:
         return buffer.getvalue()
 
     def text(self, written: NumpyFunction, file: File, unfused: str, launch: str = "") -> str:
-        ends = self.path.ends
+        """The text of the op's file, by the template op.txt. `unfused`: why there is no kernel, or an empty text."""
+        ends, names = self.path.ends, list(written.inputs.values())
         short = [called for name, called in written.inputs.items() if self.graph[name].dtype is DType.BF16]
-        arrays = [f'arrays["{name}"]{".view(bfloat16)" if name in short else ""}' for name in written.inputs.values()]
+        arrays = [f'arrays["{name}"]{".view(bfloat16)" if name in short else ""}' for name in names]
         imports = ["import noyau", "import numpy as np", *["from ml_dtypes import bfloat16"] * bool(short)]
         imports += [f"from noyau.functions import {', '.join(written.imports)}"] * bool(written.imports)
-        lines = [
-            '"""One path of a model as an op: its reference in NumPy, and what flows there.',
-            "",
-            f"noyau {__version__} wrote it: {_quote(self.model)}, {_quote(str(ends))}.",
-            '"""',
-            "",
-            "from pathlib import Path",
-            "",
-            *sorted(imports, key=lambda line: (line.startswith("from"), line)),
-            "",
-            "# Where it lies in the model: from these values to those.",
-            f"BETWEEN = ([{', '.join(map(_quote, ends.sources))}], [{', '.join(map(_quote, ends.results))}])",
-            *["", "", "def captured(rng):", '    """What it reads in the model, in one run of it."""'],
-            *(f"    {_comment(note)}" for note in self.notes),
-            '    with np.load(Path(__file__).with_suffix(".npz")) as arrays:',
-            f"        return {', '.join(arrays)}{',' if len(arrays) == 1 else ''}",
-            *["", "", _decorator(self.signature(written))],
-            *[written.text, ""],
-            *self.advice(written.name, file, unfused, launch),
-        ]
-        return "\n".join([*lines, ""])
-
-    def advice(self, name: str, file: File, unfused: str, launch: str) -> list[str]:
-        """Lines of the file on attaching a kernel, and on the next commands."""
         model, script, kernel = (_comment(each)[2:] for each in (self.model, file.name, file.stem + ".c"))
-        far = f", launch={launch}" if launch else ""
         start = f"# {kernel} has the kernel that noyau generates; change it, or attach another one."
-        own = f"# No kernel could be generated ({_comment(unfused)[2:]}).\n# Attach one of your own:"
-        return [
-            own if unfused else start,
-            "# In C a kernel is a function of the inputs, outputs, sizes and constants, by these names. One that takes",
-            "# int64_t begin and end is called for pieces of the first dim of the first result (launch= says another",
-            "# range), in any order and on any threads.",
-            f'{"# " if unfused else ""}{name}.kernel({_quote(file.stem + ".c")}, entry="{name}"{far})',
-            "",
-            "# Next: check it; put it into the model, if it wins there; compare the two models, value by value.",
-            f"#     noyau check {script}::{name}",
-            f"#     noyau optimize {model} --with {script}::{name} -o fused.onnx",
-            f"#     noyau check {model} --against fused.onnx",
-        ]
+        if unfused:
+            start = f"# No kernel could be generated ({_comment(unfused)[2:]}).\n# Attach one of your own:"
+        far = f", launch={launch}" if launch else ""
+        attach = f'{written.name}.kernel({_quote(file.stem + ".c")}, entry="{written.name}"{far})'
+        texts = {"version": __version__, "name": _quote(self.model), "path": _quote(str(ends))}
+        texts |= {"imports": "\n".join(sorted(imports, key=lambda line: (line.startswith("from"), line)))}
+        texts |= {"sources": ", ".join(map(_quote, ends.sources)), "results": ", ".join(map(_quote, ends.results))}
+        texts |= {"notes": "".join(f"    {_comment(note)}\n" for note in self.notes)}
+        texts |= {"arrays": ", ".join(arrays) + "," * (len(arrays) == 1)}
+        texts |= {"decorator": _decorator(self.signature(written)), "reference": written.text}
+        texts |= {"start": start, "attach": f"# {attach}" if unfused else attach}
+        texts |= {"script": f"{script}::{written.name}", "model": model}
+        return Template(package_text("jobs/extract/op.txt")).substitute(texts)
 
 
 def extract(

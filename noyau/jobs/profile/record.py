@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from noyau.jobs.report.text import PagedRecord, TableRow, hanging, show_of, spell_bytes, table
-from noyau.text import UNWRITTEN, as_json, collect, few, fields_json, several
+from noyau.text import UNWRITTEN, collect, few, several
 from noyau.timing.machine import Machine
 from noyau.timing.ranges import Event
 from noyau.timing.rates import ceiling, gain_text
@@ -122,6 +122,8 @@ class NodeMemory:
     if the system does not report it: `started` before the model is opened, `opened` after; the peaks `opening` and
     `running`. `largest`: the largest values."""
 
+    PLAIN: ClassVar[str] = """weights_bytes=weights started_bytes=started opened_bytes=opened opening_peak_bytes=opening
+        running_peak_bytes=running largest_values=largest"""
     weights: int
     started: int | None = None
     opened: int | None = None
@@ -133,10 +135,6 @@ class NodeMemory:
     def peak(self) -> int | None:
         return max((each for each in (self.opening, self.running) if each is not None), default=None)
 
-    def to_json(self) -> Any:
-        names = ("weights_bytes", "started_bytes", "opened_bytes", "opening_peak_bytes", "running_peak_bytes")
-        return dict(zip((*names, "largest_values"), fields_json(self).values(), strict=True))
-
 
 @dataclass(frozen=True, slots=True)
 class ProfiledSize:
@@ -144,6 +142,8 @@ class ProfiledSize:
     onnxruntime's profiler, whose overhead is subtracted from the nodes; `between_s`: outside all nodes; `scaled`: the
     factor of the nodes' times by which all adds up to a run; `removed`: count of the file's nodes that do not run."""
 
+    PLAIN: ClassVar[str] = """sizes run_s run_p10_s=low_s run_p90_s=high_s traced_run_s=traced_s runs between_s ceiling
+        operators paths memory nodes nodes_scaled_by=scaled nodes_removed=removed notes"""
     sizes: Mapping[str, int]
     run_s: float
     low_s: float
@@ -174,13 +174,6 @@ class ProfiledSize:
         """The greatest possible speed-up of a run, with every path at its floor; None above 20."""
         return ceiling(self.run_s, (path.gain_s for path in self.paths))
 
-    def to_json(self) -> Any:
-        others = {name: name for name in ("runs", "between_s", "ceiling", "operators", "paths", "memory", "nodes")}
-        times = {"run_p10_s": "low_s", "run_p90_s": "high_s", "traced_run_s": "traced_s"}
-        counts = {"nodes_scaled_by": "scaled", "nodes_removed": "removed", "notes": "notes"}
-        names = {"sizes": "sizes", "run_s": "run_s", **times, **others, **counts}
-        return {name: as_json(getattr(self, own)) for name, own in names.items()}
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Profile(PagedRecord):
@@ -204,6 +197,7 @@ class Wall(PagedRecord):
     most; `hottest`: the neighbouring kernels without products that together take most, and their seconds; `events`: the
     timeline of some calls, for a separate file."""
 
+    PLAIN: ClassVar[str] = "wall_s kernels products gaps synchronisation launches next longest hottest"
     wall_s: float
     kernels: float
     products: float
@@ -240,11 +234,6 @@ class Wall(PagedRecord):
         shares = f"kernels {self.kernels:.0%} (products {self.products:.0%}), gaps {self.gaps:.0%}"
         rest = f"synchronisation {self.synchronisation:.0%}, {several(self.launches, 'launch')}"
         return f"{spell_s(self.wall_s)}: {shares}, {rest}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order."""
-        names = ("wall_s", "kernels", "products", "gaps", "synchronisation", "launches", "next", "longest", "hottest")
-        return {"schema_version": 1, **{name: as_json(getattr(self, name)) for name in names}}
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         return call_lines(self, "kernel", self.longest, width, ascii_only=ascii_only)

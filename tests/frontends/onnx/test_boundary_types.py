@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import onnx
+import pytest
 
 from noyau.dtypes import DType
 from noyau.frontends.onnx.boundary_types import Inference
@@ -54,10 +55,18 @@ def test_a_model_with_such_a_node_is_imported():
     assert imported(crashing()).opaque == {0: "no meaning for operator LabelEncoder of domain ai.onnx.ml"}
 
 
-def test_a_boundary_without_a_rule_gets_its_type():
-    found = imported("(float[n, 4, 4] x) => (float[n] y) { d = Det(x) y = Abs(d) }")
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("(float[n, 4, 4] x) => (float y) { d = Det(x) y = Abs(d) }", ["n"]),
+        ("(float[n, c, l] x) => (float y) { d = GlobalLpPool(x) y = Abs(d) }", ["n", "c", "1"]),
+        ("(int64[n, m] x, int64 d, float[2] v) => (float y) { h = OneHot(x, d, v) y = Abs(h) }", ["n", "m", "d0"]),
+    ],
+)
+def test_a_boundary_without_a_rule_gets_its_type(text, shape):
+    found = imported(text)
     assert list(found.opaque) == [0]
-    assert [str(dim) for dim in found.graph["y"].shape] == ["n"]
+    assert [str(dim) for dim in found.graph["y"].shape] == shape
 
 
 def test_what_is_inferred_stands_before_what_the_file_declares():

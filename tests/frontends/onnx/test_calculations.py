@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from noyau.frontends.onnx.calculations import CALCULATIONS
 from tests.frontends.onnx.models import WORDS, agree, imported, model, results, run
 
 SPECIAL = np.array([0, -0.0, 1, -1, 0.5, 1.5, 2.5, -0.5, 1e-3, -40, 90, np.inf, -np.inf, np.nan], np.float32)
@@ -56,6 +57,27 @@ def test_special_values(op, function):
     made = "bool" if name.startswith("Is") else "float"
     got = run(f"(float[n] x) => ({made}[n] y) {{ y = {name}{'<' if attributes else ''}{attributes}(x) }}", SPECIAL)
     np.testing.assert_allclose(got.astype(np.float32), function(SPECIAL).astype(np.float32), rtol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [13, 18, 22])
+@pytest.mark.parametrize(
+    ("op", "function"),
+    [
+        ("HardSigmoid(x)", lambda x: np.clip(0.2 * x + 0.5, 0, 1)),
+        ("HardSigmoid<alpha = 0.5, beta = 0.25>(x)", lambda x: np.clip(0.5 * x + 0.25, 0, 1)),
+        ("Shrink(x)", lambda x: np.where(np.abs(x) > 0.5, x, 0)),
+        ("Softsign(x)", lambda x: x / (1 + np.abs(x))),
+        ("ThresholdedRelu<alpha = 0.5>(x)", lambda x: np.where(x > 0.5, x, 0)),
+    ],
+)
+def test_activations_with_a_body_in_onnx_have_it_at_every_opset(op, function, opset):
+    name = op.partition("(")[0].partition("<")[0]
+    assert name not in CALCULATIONS
+    x = np.linspace(-4, 4, 33, dtype=np.float32)
+    found = imported(f"(float[n] x) => (float[n] y) {{ y = {op} }}", opset)
+    assert not found.opaque
+    got = run(f"(float[n] x) => (float[n] y) {{ y = {op} }}", x, opset=opset)
+    np.testing.assert_allclose(got, function(x), rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize(("op", "function"), [("Max", np.maximum), ("Min", np.minimum)])

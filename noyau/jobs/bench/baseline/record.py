@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from rich.console import RenderableType
@@ -89,6 +89,7 @@ class ChangeRecord(Record):
     """The comparison of present candidates with those of a baseline; prints itself. `faults`: of present candidates, by
     name; `notes`: on candidates that were not compared, and on other differences."""
 
+    PLAIN: ClassVar[str] = "ok name baseline date machine changes faults notes limit"
     name: str
     baseline: str
     date: str
@@ -118,9 +119,6 @@ class ChangeRecord(Record):
         doubts = sum(not each.is_sure for each in self.changes)
         unsure = f"; {doubts} in doubt: give it more time (--budget)" if doubts else ""
         return f"{self.name}: of {count} none is slower {limit} {against}{unsure}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {"schema_version": self.schema_version, "ok": self.ok, **fields_json(self)}
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         show = show_of(ascii_only=ascii_only)
