@@ -14,6 +14,7 @@ import numpy as np
 
 from noyau.compiler.lowering.loop_nest import dependence
 from noyau.compiler.lowering.names import Names
+from noyau.compiler.passes.algebra import is_clamped
 from noyau.compiler.passes.rewrite import view_of
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -307,11 +308,11 @@ class Lowering:
             doubts = self.doubts(at, self.graph[indices].shape, depth, extent.names)
             wide = wide if guard is None else ir.Call("where", (guard, wide, ir.Const(0, DType.I64)), DType.I64)
             named = self.name_place(depth, key, wide, extent)
-            inside: ir.Statement = ir.Require(named, extent)
             if guard is not None:
                 self.guarded[str(named)] = doubts
-                inside = ir.If(guard, (inside,))
-            scope.statements.append(inside)
+            if isinstance(node.kind, nodes.Scatter) or not is_clamped(self.graph.by_name, indices, extent):
+                inside = ir.Require(named, extent)
+                scope.statements.append(inside if guard is None else ir.If(guard, (inside,)))
         return self.name_place(depth, key, place, extent)
 
     def fold(self, node: nodes.Node, monoid: str, axes: tuple[int, ...], index: Shape) -> ir.Fold:
@@ -467,6 +468,8 @@ def _of_views(graph: nodes.Graph, node: nodes.Node) -> Iterator[ir.Guard]:
     """Guards that the highest index of an axis is below the extent, where that is neither certain nor unknowable."""
     if isinstance(node.kind, nodes.View | nodes.Gather):
         for entry, extent in zip(node.kind.index, graph[node.inputs[0]].shape, strict=True):
+            if isinstance(entry, nodes.Lookup) and is_clamped(graph.by_name, node.inputs[entry.input], extent):
+                yield ir.Guard(product(node.shape), Dim.of(0), extent - 1)
             at = Dim.of(0) if isinstance(entry, nodes.Lookup) else simplify(entry, node.extents)
             if not isinstance(entry, nodes.Lookup) and not within(at, extent, node.extents):
                 highest = _highest(node, at)

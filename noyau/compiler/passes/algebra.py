@@ -27,6 +27,7 @@ from noyau.ir.dims import Dim, indices, never_negative, product
 from noyau.ir.graph import Constant, Contract, Gather, Graph, Iota, Map, Node, Reduce, Select, View, constant
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, Fact, has
+from noyau.ir.ranges import at_least_one
 
 
 def function_of(rebuilder: Rebuilder, name: str) -> str | None:
@@ -410,3 +411,24 @@ def products_as_sums(graph: Graph, *, small: bool = False, vector: bool = False)
         total = build.reduce("sum", build.call("multiply", *factors), range(len(output), len(letters)))
         build.add(Node(node.output, Map("identity"), (total.output,), node.dtype, node.shape))
     return replace(graph, nodes=tuple(build.nodes))
+
+
+def is_clamped(values: Mapping[str, Node], name: str, extent: Dim) -> bool:
+    """Whether all cells of a value are indices of an axis of `extent` cells, if that has any: np.clip(k, 0, n - 1)."""
+    return all(_is_bounded(values, name, extent, below=below) for below in (True, False))
+
+
+def _is_bounded(values: Mapping[str, Node], name: str, extent: Dim, *, below: bool) -> bool:
+    """Whether all cells are surely at least 0 (`below`), or less than an extent of at least 1."""
+    match values[name].kind:
+        case Map("maximum" | "minimum" as function):
+            rule = any if (function == "maximum") == below else all
+            return rule(_is_bounded(values, operand, extent, below=below) for operand in values[name].inputs)
+        case View():
+            return _is_bounded(values, values[name].inputs[0], extent, below=below)
+        case Constant(value):
+            return bool(np.all(value >= 0 if below else value <= 0))
+        case Iota(dim):
+            return never_negative(dim if below else extent - 1 - dim, at_least_one(extent))
+        case _:
+            return False

@@ -11,7 +11,8 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir import walk
-from noyau.ir.dims import Dim, DimLike, DimOp, Shape, maximum, product, strides_of
+from noyau.ir.dims import Dim, DimLike, DimOp, Shape, maximum, never_negative, product, strides_of
+from noyau.ir.ranges import at_least_one
 from noyau.ir.sizes import Binding, plan
 from noyau.ir.walk import rewrite, substitute
 
@@ -113,6 +114,22 @@ def sink(statements: Statements) -> Statements:
             return (replace(loop, body=sink(loop.body)),)
         case _:
             return statements
+
+
+def sink_loads(statements: Statements) -> Statements:
+    """Coalesced loops with the Lets before them inside, where no load is under the condition that these loops run: gcc
+    would not vectorise it. For loops that run cell by cell."""
+    loops, body = chain(sink(coalesce(statements)))
+    positive = frozenset[str]().union(*(at_least_one(loop.extent) for loop in loops))
+
+    def change(expr: ir.Expr) -> ir.Expr:
+        match expr:
+            case ir.Load(where=ir.Call("less", (ir.Index(low), ir.Index(extent)))) if low == Dim.of(0):
+                return replace(expr, where=None, other=None) if never_negative(extent - 1, positive) else expr
+            case _:
+                return expr
+
+    return nest(loops, rewrite(body, change))
 
 
 def bind(statements: Statements, count: int) -> Statements:

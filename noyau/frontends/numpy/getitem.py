@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from noyau.compiler.passes.algebra import is_clamped
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.reductions import along, put_out
@@ -305,7 +306,8 @@ def _indices(tape: Tape, key: Any, extent: Dim) -> Node:
     if node.dtype.is_float:
         raise UnsupportedError(f"an array of {node.dtype.value} is no index")
     wide = tape.cast(node, DType.I64)
-    if node.dtype.kind == "uint" or (isinstance(key, np.ndarray) and bool((key >= 0).all())):
+    is_known = isinstance(key, np.ndarray) and bool((key >= 0).all())
+    if node.dtype.kind == "uint" or is_known or is_clamped(tape.by_name, wide.output, extent):
         return wide
     below = apply(tape, "less", wide, tape.constant(0, DType.I64))
     return apply(tape, "where", below, apply(tape, "add", wide, tape.size(extent, DType.I64)), wide)

@@ -1,5 +1,6 @@
 """Searches in sorted cells, and what NumPy does by them: bins, interpolation, membership, histograms."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from noyau.frontends.numpy.scopes import from_source
 from noyau.frontends.numpy.setitem import fit
 from noyau.frontends.numpy.shapes import shape_of
 from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, enter, tape_of
+from noyau.frontends.numpy.traced_sizes import as_size
 from noyau.frontends.numpy.ufuncs import as_traced, common_dtype
 from noyau.ir.dims import indices
 from noyau.ir.graph import Lookup
@@ -33,14 +35,21 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     if not tape.at_most(1, extent, usual=True):
         return at
     number = tape.number_of(extent)
-    bits = (tape.settle(extent) if number is None else number).bit_length()
-    tape.demand_at_most(extent, 2**bits - 1)
-    for half in (2**bit for bit in reversed(range(bits))):
-        probe = at + (half - 1)
-        cell = clipped_lookup(a, probe)
-        before = _is_less(cell, v) if side == "left" else ~_is_less(v, cell)
-        at = where(UFUNCS["less"](probe, a.shape[0]) & before, at + half, at)
-    return at
+    rounds = ((tape.settle(extent) if number is None else number) - 1).bit_length()
+    tape.demand_at_most(extent, 2**rounds)
+    lengths = [as_size(tape, (extent + (2**k - 1)) // 2**k) for k in range(rounds + 1)]
+    for length, rest in pairwise(lengths):  # the place is among `length` cells from `at` on, or right behind them
+        half = length - rest
+        at = at + where(_is_before(clipped_lookup(a, at + (half - 1)), v, side), half, 0)
+    return at + _is_before(clipped_lookup(a, at), v, side)
+
+
+def _is_before(cell: Any, v: Any, side: str) -> Any:
+    """Whether a cell stands before the place of `v`; NaN is larger than all numbers."""
+    before = UFUNCS["less" if side == "left" else "less_equal"](cell, v)
+    if cell.dtype.kind != "f":
+        return before
+    return before | (UFUNCS["isnan"](v) & ~UFUNCS["isnan"](cell) if side == "left" else UFUNCS["isnan"](v))
 
 
 def clipped_lookup(a: TracedArray, at: Any) -> TracedArray:
@@ -48,11 +57,6 @@ def clipped_lookup(a: TracedArray, at: Any) -> TracedArray:
     inside = UFUNCS["maximum"](UFUNCS["minimum"](at, a.shape[0] - 1), 0)
     index = (Lookup(1, indices(inside.ndim)),)
     return TracedArray(a.tape, a.tape.gather(index, [a.node, inside.node], inside.node.shape))
-
-
-def _is_less(a: Any, b: Any) -> Any:
-    less = UFUNCS["less"](a, b)
-    return less | (UFUNCS["isnan"](b) & ~UFUNCS["isnan"](a)) if a.dtype.kind == "f" else less
 
 
 def _digitize(x: Any, bins: Any, right: bool = False) -> Any:

@@ -16,7 +16,8 @@ from noyau.hosts.numpy.fast_calls import MISS, Argument, FastCall, empty, in_cal
 from noyau.ir.sizes import Sizes
 from noyau.kernels.call import FunctionKernel, call_kernel, library_of
 from noyau.kernels.programs.generate import BuiltKernel, BuiltProgram, Specialization
-from noyau.kernels.programs.program import KernelStep, ProgramRunner, StepRun
+from noyau.kernels.programs.libraries import einsum_of, product, quiet
+from noyau.kernels.programs.program import KEPT_SHAPES, KernelStep, Program, ProgramRunner, StepRun
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch.choice import Choice, Selection
 from noyau.signatures.instances import TAKES
@@ -94,7 +95,8 @@ def _fast_call(
             return FastCall(*path_and_symbol, ends, scalars, label).call
         case BuiltProgram():
             ends, program = arguments_of(signature, specialization, ones), choice.runner
-            return partial(_plainly, label, ends, scalars, in_memory(program), into=into(program))
+            plainly = partial(_plainly, label, ends, scalars, in_memory(program), into=into(program))
+            return _product(ends, program.generated.program, plainly)
         case UserKernel():
             by_python = FunctionKernel(choice.runner, specialization.instance, specialization.constants)
             ends = arguments_of(signature, specialization, ones)
@@ -135,6 +137,35 @@ def _plainly(
         return MISS
     whole = in_caller_form(results, scalars)
     return whole if out is None else write(label, whole, out, arguments)
+
+
+def _product(ends: Sequence[Argument], program: Program, plainly: Entry) -> Entry:
+    """The entry of a program that is one product of two matrices: np.dot for shapes and strides that `plainly` took, if
+    they are packed or transposed. `plainly` for another program."""
+    seen = einsum_of(program.graph) if len(program.steps) == 1 else None
+    if seen is None or not (how := product(seen[0])).is_plain or seen[2] not in (DType.F32, DType.F64):
+        return plainly
+    names, turned, dtype = [node.output for node in program.graph.inputs], how.turned is not None, seen[2].numpy
+    places = [names.index(name) for name in seen[1]]
+    flips = [bool(ends[at].layout.axes) ^ bool(order) ^ turned for at, order in zip(places, how.orders, strict=True)]
+    (first, second), (flip, flop) = (places[::-1], flips[::-1]) if turned else (places, flips)
+    known, count = set[tuple[tuple[int, ...], ...]](), len({*places})
+
+    def call(arguments: tuple[Any, ...], out: Any = None) -> Any:
+        if len(arguments) != count or out is not None:
+            return plainly(arguments, out)
+        left, right = arguments[first], arguments[second]
+        if not (type(left) is type(right) is np.ndarray and left.dtype is right.dtype is dtype):
+            return plainly(arguments, None)
+        key = left.shape, left.strides, right.shape, right.strides
+        if key in known:
+            return quiet()((left.T if flip else left).dot, right.T if flop else right)
+        results = plainly(arguments, None)
+        if results is not MISS and left.flags.forc and right.flags.forc and len(known) < KEPT_SHAPES:
+            known.add(key)
+        return results
+
+    return call if count == len(ends) else plainly
 
 
 def _by_size(fast_calls: Sequence[tuple[Entry, float]], arguments: tuple[Any, ...], out: Any = None) -> Any:

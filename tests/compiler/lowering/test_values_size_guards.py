@@ -10,12 +10,17 @@ import pytest
 from noyau.codegen.c import printer as c_printer
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.lowering.values import guards
+from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
 from noyau.dtypes import DType
 from noyau.errors import InputError
+from noyau.frontends.numpy.trace import trace_shapes
 from noyau.ir.dims import Dim, indices, maximum, shape_of
 from noyau.ir.graph import Graph, Input, Map, Node, View, expand_index
+from noyau.ir.loop_interpreter import run
+from noyau.ir.loops import Require
 from noyau.ir.sizes import Demand
+from noyau.ir.walk import every_statement
 from noyau.toolchain.c.compiler import CompilerOptions, compile_library
 from noyau.toolchain.c.library import Native
 
@@ -97,3 +102,28 @@ def test_a_slice_of_a_fixed_length_needs_a_long_enough_input():
     np.testing.assert_array_equal(kernel(np.arange(5, dtype=np.float32))[0], [2, 3, 4])
     with pytest.raises(InputError):
         kernel(np.arange(4, dtype=np.float32))
+
+
+def clipped(x, at):
+    return x[np.clip(at, 0, x.shape[0] - 1)]
+
+
+def clipped_by_steps(x, at):
+    return x[np.minimum(np.maximum(0, at), x.shape[0] - 1)[:, None]]
+
+
+def beyond(x, at):
+    return x[np.clip(at, 0, x.shape[0])]
+
+
+@pytest.mark.parametrize(("function", "checks"), [(clipped, 0), (clipped_by_steps, 0), (beyond, 1)])
+def test_an_index_that_is_clipped_to_its_axis_needs_no_check(function, checks):
+    given = {"x": (DType.F32, (4,)), "at": (DType.I64, (6,))}
+    kernel = lower(normalise(trace_shapes(function, given, {}).graph), "k")
+    asked = [s for s in every_statement(kernel.launches[0].body) if isinstance(s, Require)]
+    assert len(asked) == checks
+    x, at = np.arange(4, dtype=np.float32), np.array([-(1 << 60), -1, 0, 3, 3, 2])
+    assert np.array_equal(run(kernel, [x, at])[0], function(x, at))
+    assert run(kernel, [x[:0], at[:0]])[0].size == 0
+    with pytest.raises(InputError):
+        run(kernel, [x[:0], at])

@@ -79,8 +79,24 @@ def test_a_product_of_matrices_copies_nothing():
     how = libraries.product("ab,cb->ac")
     assert how.orders == (None, (1, 0))
     assert np.array_equal(libraries.contract("ab,cb->ac", [x, y], np.dtype(np.float32)), x @ y.T)
-    with np.errstate(all="raise"):  # as np.einsum, it says nothing of what it meets
-        assert np.isnan(libraries.contract("ab,cb->ac", [x * np.inf, y * np.inf], np.dtype(np.float32))).any()
+
+
+@pytest.mark.parametrize("equation", ["ab,cb->ac", "ab,cb->ca", "zab,zcb->zac", "zab,zcb->ac"])
+def test_a_product_says_nothing_of_what_it_meets(equation):
+    """As np.einsum; and the state of errors is as it was."""
+    operands = [np.full((2,) * len(term), np.inf) * [1, -1] for term in equation.split("->")[0].split(",")]
+    with np.errstate(all="raise"):
+        got = libraries.contract(equation, [operands[0], np.abs(operands[1])], np.dtype(np.float64))
+        assert set(np.geterr().values()) == {"raise"}
+    assert np.isnan(got).all()
+
+
+@pytest.mark.skipif(np.__version__ < "2", reason="the state of errors was a thread's")
+def test_a_call_without_warnings_enters_no_state_of_errors(monkeypatch):
+    """np.errstate takes as long as a small product."""
+    monkeypatch.setattr(np, "errstate", None)
+    x = numbers(2, 3)
+    assert np.array_equal(libraries.contract("ab,cb->ac", [x, x], x.dtype), x @ x.T)
 
 
 @pytest.mark.parametrize(
@@ -97,13 +113,14 @@ def test_a_product_of_matrices_copies_nothing():
 )
 def test_a_view_without_a_copy(index, shape, want):
     x = numbers(3, 4)
-    got = libraries.view(x, shape_of(index), shape, {})
+    places = shape_of(index)
+    got = libraries.view(x, places, libraries.slopes_of(places, len(shape)), shape, {})
     assert np.array_equal(got, want(x))
     assert got.size == 0 or np.shares_memory(got, x)
 
 
 def test_a_view_that_no_strides_say():
-    assert libraries.view(numbers(3, 4), shape_of([Dim.of("#0") // 4, Dim.of("#0") % 4]), (12,), {}) is None
+    assert libraries.slopes_of(shape_of([Dim.of("#0") // 4, Dim.of("#0") % 4]), 1) is None
 
 
 def test_views_constants_and_what_has_no_kernel():

@@ -68,3 +68,46 @@ def test_a_product_of_an_array_with_itself(equation):
 
     x = numbers(4, 4)
     assert np.allclose(array_runner(build(generated(squared, x)))(x)[0], squared.reference(x), rtol=1e-5)
+
+
+PRODUCTS = [
+    lambda x, y: x @ y.T,
+    lambda x, y: (x @ y.T).T,
+    lambda x, y: np.dot(y, x.T),
+    lambda x, y: np.einsum("ij,kj->ki", x, y),
+]
+
+
+def column_major(array):
+    return np.asfortranarray(array)
+
+
+@pytest.mark.parametrize("lie", [np.array, column_major, lambda array: array[::-1]])
+@pytest.mark.parametrize("function", PRODUCTS)
+def test_one_product_of_matrices_is_a_call_of_dot(function, lie, monkeypatch):
+    op, x, y = noyau.op(function), lie(numbers(30, 21)), lie(numbers(40, 21))
+    others = [lie(numbers(30, 21, seed=2)), lie(numbers(40, 21, seed=3))]
+    for _ in range(2):
+        assert np.allclose(op(x, y), function(x, y), rtol=1e-4)
+    if x.flags.forc:  # nothing reads the arguments again
+        monkeypatch.setattr("noyau.ops.dispatch.fast_entries.read_argument", None)
+    got = op(*others)
+    assert np.allclose(got, function(*others), rtol=1e-4)
+    assert got.flags.c_contiguous
+    assert got.dtype == np.float32
+
+
+def test_one_product_takes_what_is_of_another_key_as_before():
+    op, x = noyau.op(lambda x: x.T @ x), numbers(30, 20)
+    for _ in range(2):
+        assert np.allclose(op(x), x.T @ x, rtol=1e-4)
+    for other in (x.astype(np.float64), x[:, :1], x[:0], x.astype(np.int64), x[::2, ::2]):
+        assert np.allclose(op(other), other.T @ other, rtol=1e-4)
+    out = np.empty((20, 20), np.float32)
+    assert op(x, out=out) is out
+    assert np.allclose(out, x.T @ x, rtol=1e-4)
+    product = noyau.op(lambda x, y: x @ y)
+    for _ in range(2):
+        product(x, x.T)
+    with pytest.warns(noyau.ReferenceWarning), pytest.raises(ValueError, match="mismatch"):
+        product(x, x)

@@ -10,7 +10,7 @@ from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu.blocked_folds import in_two
 from noyau.compiler.schedules.cpu.folds import are_alike, expand_folds, expand_together, lets_of_folds
 from noyau.compiler.schedules.cpu.tiles import side_by_side
-from noyau.compiler.schedules.primitives import COSTLY, Statements, coalesce, sink
+from noyau.compiler.schedules.primitives import COSTLY, Statements, sink_loads
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim
@@ -21,7 +21,7 @@ ROWS = 256  # rows of a block: fixed, so that bits do not depend on threads
 
 def columns(kernel: ir.Kernel, *, width: int = 2048, rows: int = ROWS) -> ir.Kernel:
     """The innermost output loop in tiles of `width` lanes, the folds outside of them, in blocks of `rows`."""
-    kernel = primitives.with_bodies(kernel, lambda body: sink(coalesce(body)))
+    kernel = primitives.with_bodies(kernel, sink_loads)
     (launch,) = kernel.launches
     loops, body = primitives.chain(launch.body)
     is_small = all(primitives.is_small(statement, rows) for statement in body)
@@ -56,7 +56,7 @@ def row(kernel: ir.Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = 
     """Outer loops on threads, folds over `lanes` states, other inner loops in lanes. `rests`: see `expand_folds`."""
 
     def scheduled(body: Statements) -> Statements:
-        body = primitives.bind_all(sink(coalesce(body)))
+        body = primitives.bind_all(sink_loads(body))
         return primitives.widen(expand_folds(keep_rows(body) if kept else body, lanes, rests=rests))
 
     return primitives.with_bodies(kernel, scheduled)
@@ -90,7 +90,7 @@ def scan(kernel: ir.Kernel, *, lanes: int = 32, width: int = 16) -> ir.Kernel:
     """Bind outer loops to threads; cells of the innermost run side by side through the scan, in tiles, if they can."""
 
     def scheduled(body: Statements) -> Statements:
-        body = sink(coalesce(body))
+        body = sink_loads(body)
         loops, _ = primitives.chain(body)
         with suppress(UnsupportedError):
             body = primitives.nest(loops[:-1], (side_by_side(loops[-1], width),)) if loops else body
@@ -101,7 +101,7 @@ def scan(kernel: ir.Kernel, *, lanes: int = 32, width: int = 16) -> ir.Kernel:
 
 def map_(kernel: ir.Kernel) -> ir.Kernel:
     """Coalesce loops where possible; bind all loops of a chain but the last to threads."""
-    return primitives.with_bodies(kernel, lambda body: thread_loops(along_reads(sink(coalesce(body)))))
+    return primitives.with_bodies(kernel, lambda body: thread_loops(along_reads(sink_loads(body))))
 
 
 def along_reads(body: Statements) -> Statements:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.cpu.strategies import along_reads, map_, thread_loops
 from noyau.dtypes import DType
+from noyau.frontends.numpy.trace import trace_shapes
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Axis
+from noyau.ir.walk import loads_of
 from tests.compiler.schedules.groups import assert_keeps, concatenated, flat, loops, padded, rotary
 from tests.jobs.check.groups import F32, Group, embedding, swiglu
 from tests.nests import ONE, ROW, N, loop, store
@@ -43,6 +47,17 @@ GRAPHS = {
 @pytest.mark.parametrize("name", GRAPHS)
 def test_maps(name):
     assert_keeps(GRAPHS[name], map_(flat(GRAPHS[name])), *SIZES)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x - x[0], lambda x: np.exp(x[-1]) + x, lambda x: x - x[:1, None] * x[-1]]
+)
+def test_a_load_is_under_no_condition_that_its_own_loop_ensures(function):
+    graph = normalise(trace_shapes(function, {"x": (DType.F32, (7,))}, {}).graph)
+    kernel = map_(flat(graph))
+    assert any(load.where is not None for load in loads_of(flat(graph).launches[0].body))
+    assert all(load.where is None for load in loads_of(kernel.launches[-1].body))
+    assert_keeps(graph, kernel, {"x_0": 5}, {"x_0": 2})
 
 
 def test_loops_that_count_as_one_are_one_on_threads():
