@@ -110,6 +110,55 @@ def _normalizer(site: OnnxSite) -> Node:
     return site.call("where", site.call("equal", whole, zero), value, part)
 
 
+def _columns_of(site: OnnxSite, position: int, value: Node) -> Node:
+    """A tensor of a number for each column of a table, or of one for all."""
+    columns = site.input(position)
+    if columns.shape not in (value.shape[-1:], (Dim.of(1),)) or len(value.shape) not in (1, 2):
+        raise UnsupportedError(f"{site.op} has not one number for each column of a table")
+    return site.cast(columns, value.dtype)
+
+
+def _scaler(site: OnnxSite) -> Node:
+    """(x - offset) * scale; whole numbers are float32 before."""
+    value = site.input() if site.input().dtype is DType.F64 else site.cast(site.input(), DType.F32)
+    shifted = site.call("subtract", value, _columns_of(site, 1, value))
+    return site.cast(site.call("multiply", shifted, _columns_of(site, 2, value)), DType.F32)
+
+
+def _imputer(site: OnnxSite) -> Node:
+    """A number of its column in the place of a number, or of NaN."""
+    value, wrong = site.input(), float(site.attribute("replaced_value_float", 0.0))
+    if not value.dtype.is_float:
+        raise UnsupportedError(f"Imputer of {value.dtype.value} has no meaning here")
+    relation, other = ("not_equal", value) if math.isnan(wrong) else ("equal", site.like(wrong, value))
+    return site.call("where", site.call(relation, value, other), _columns_of(site, 1, value), value)
+
+
+def _one_hot_encoder(site: OnnxSite) -> Node:
+    """1 where a whole number is a category, along a new axis."""
+    value, categories = site.input(0), site.input(1)
+    if value.dtype is not DType.I64 or not site.attribute("zeros", 1):
+        raise UnsupportedError("OneHotEncoder refuses what is no category, or takes its numbers apart")
+    return site.cast(site.call("equal", site.restore_axes(value, [len(value.shape)]), categories), DType.F32)
+
+
+def _feature_vectorizer(site: OnnxSite) -> Node:
+    """Columns of several tables side by side."""
+    tables, widths = site.all_inputs(), site.attribute("inputdimensions", [])
+    if [each.shape[1:] for each in tables] != [(Dim.of(width),) for width in widths]:
+        raise UnsupportedError("FeatureVectorizer cuts tables, or fills them up")
+    return site.concat([site.cast(each, DType.F32) for each in tables], 1)
+
+
+def _feature_extractor(site: OnnxSite) -> Node:
+    """Some columns of a table."""
+    table, columns = site.input(0), site.array(1, "what columns to take")
+    if len(table.shape) != 2 or columns.min(initial=0) < 0 or not columns.size:
+        raise UnsupportedError("ArrayFeatureExtractor of another rank than 2, or without columns, has no meaning here")
+    own, places = indices(2), site.reshape(site.input(1), (Dim.of(columns.size),))
+    return lookup(site, table, [own[0], (places, own[1:])], (table.shape[0], places.shape[0]))
+
+
 def _global_pool(monoid: str, site: OnnxSite) -> Node:
     value, axes = site.input(), tuple(range(2, site.rank()))
     if not axes:
@@ -167,7 +216,12 @@ COMPOSITES: dict[str, Importer] = {
     # onnxruntime's operator in the default domain, where ONNX has none of this name, or only in a later opset
     "SimplifiedLayerNormalization": with_attributes(_rms_normalization, "axis", "epsilon", "stash_type"),
 }
-TABLE_OPERATORS: dict[str, Importer] = {"Normalizer": with_attributes(_normalizer, "norm")}  # of ai.onnx.ml
+OF_COLUMNS: dict[str, Importer] = {"Imputer": _imputer, "OneHotEncoder": _one_hot_encoder, "Scaler": _scaler}
+TABLE_OPERATORS: dict[str, Importer] = {  # of ai.onnx.ml
+    "ArrayFeatureExtractor": with_attributes(_feature_extractor),
+    "FeatureVectorizer": with_attributes(_feature_vectorizer, "inputdimensions"),
+    "Normalizer": with_attributes(_normalizer, "norm"),
+}
 
 
 def embed_layer_normalization(site: OnnxSite) -> list[Node]:

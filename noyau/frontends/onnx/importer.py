@@ -15,7 +15,7 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.boundaries import CONTROL_FLOW, RANDOM, Boundary, Run, reason_for
 from noyau.frontends.onnx.boundary_types import BoundaryTypes, Inference, Outcome, outcome_of
 from noyau.frontends.onnx.calculations import CALCULATIONS
-from noyau.frontends.onnx.composites import COMPOSITES, CONTRIBUTED, TABLE_OPERATORS
+from noyau.frontends.onnx.composites import COMPOSITES, CONTRIBUTED, OF_COLUMNS, TABLE_OPERATORS
 from noyau.frontends.onnx.conversions import CONVERSIONS
 from noyau.frontends.onnx.creation import CREATION
 from noyau.frontends.onnx.function_bodies import FunctionBody, ModelContext, conform, model_body, opsets_of, schema_body
@@ -36,7 +36,8 @@ from noyau.ir.sizes import Demand
 Scope = Mapping[str, str]  # names of values, by their names in a body
 Opsets = Mapping[str, int]  # by domain
 _FAMILIES = CALCULATIONS | CONVERSIONS | REDUCTIONS | VIEWS | INDEXING | CREATION | COMPOSITES
-_DOMAINS = {"": _FAMILIES, "ai.onnx.ml": TABLE_OPERATORS, "com.microsoft": CONTRIBUTED}
+COLUMNS = "noyau_columns"  # the domain of operators of tables whose attributes of columns are inputs as well
+_DOMAINS = {"": _FAMILIES, "ai.onnx.ml": TABLE_OPERATORS, COLUMNS: OF_COLUMNS, "com.microsoft": CONTRIBUTED}
 FOLDED = "onnxruntime computes it once, when it loads the model: it reads nothing but tensors of the model"
 # onnxruntime does not fold these, because it finds quantised operators by them.
 _KEPT = frozenset({"DequantizeLinear", "QuantizeLinear"})
@@ -220,7 +221,7 @@ class _ModelImporter:
         if domain == "" and (known := shape_arithmetic(site)) is not None:
             return [self._keep(contents, emitter) for contents in known]
         family = _DOMAINS.get(domain, {}).get(proto.op_type)
-        if family is not None and (domain == "" or (domain, proto.op_type) not in self.functions):
+        if family is not None and (domain in ("", COLUMNS) or (domain, proto.op_type) not in self.functions):
             value = family(site)
             return [value.output] if isinstance(value, Node) else [node.output for node in value]
         body = self._body(proto, site, domain)

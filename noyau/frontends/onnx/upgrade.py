@@ -107,10 +107,14 @@ def _convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     Softmax, it reads its operand as a matrix before opset 13."""
     nodes = list(every_node(model.graph.node))
     hardmax = free_name("hardmax", {node.name for node in nodes})
+    turned = (each for each in nodes if each.op_type == "Transpose" and each.attribute)
+    ranks = {each.output[0]: len(each.attribute[0].ints) for each in turned}
     may_shrink = "Resize" in {node.op_type for node in nodes}
     for node in nodes:
         if node.op_type == "Hardmax":
             node.op_type, node.name = "Softmax", hardmax
+        for axis in (each for each in node.attribute if each.name == "axis" and "Softmax" in node.op_type):
+            axis.i = -1 if axis.i + 1 == ranks.get(node.input[0]) else axis.i  # then onnx needs no matrix
     try:
         result = version_converter.convert_version(model, OLDEST_OPSET)
         if opset < _OPSET_OF_POSITIONS:

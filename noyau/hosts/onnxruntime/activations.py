@@ -30,7 +30,7 @@ from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators
 from noyau.hosts.onnxruntime.submodel import extract, lost_values, part_for, types_of
 from noyau.hosts.onnxruntime.write_back import value_info
-from noyau.ir.graph import Graph, names_of
+from noyau.ir.graph import Constant, Graph, names_of
 from noyau.text import printable
 from noyau.verify.inputs import Inputs
 
@@ -264,8 +264,9 @@ def look(
     entering, faults = capturing.entering(inputs.arrays, names)
     known = {**inputs.arrays, **entering}
     captured = capturing.capture(known, sorted(name for name in names if not fault_at(name, faults)))
-    tensors = original.imported.initializers
-    stored = {name: original.imported.load_initializer(name) for name in names if name in tensors}
+    tensors, nodes = original.imported.initializers, original.imported.graph.nodes
+    stored = {node.output: node.kind.value for node in nodes if isinstance(node.kind, Constant)}
+    stored |= {name: original.imported.load_initializer(name) for name in names if name in tensors}
     return Activations({**stored, **known, **captured}, inputs.sizes, made_up, body_faults=faults)
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from noyau.codegen.plan import PlannedKernel
 from noyau.compiler.partition.cut import Partition, partition
 from noyau.compiler.partition.traffic import Sizes
@@ -27,6 +29,7 @@ from noyau.hosts.onnxruntime.model_files import Provenance, library_path, librar
 from noyau.hosts.onnxruntime.runs import run_node
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED as OPTIMIZED_FILE
 from noyau.hosts.onnxruntime.sessions import open_session
+from noyau.hosts.onnxruntime.write_back import FUNCTIONS_SINCE
 from noyau.text import free_name, printable
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ _WITHOUT_HALVES = ("x86_64", "AMD64")  # processors on which no kernel of onnxru
 _MOVING = frozenset("Concat Expand Gather Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split())
 _SLOW = [("", "Mish"), ("", "Softplus")]  # inlined by onnxruntime in float16, which beats its float32 kernels
 _TAKING_HALVES = ("Cast", "IsInf", "IsNaN")  # operators for which onnxruntime keeps a Cast to float16 before them
+_COLUMNS = {"Imputer": ["imputed_value_floats"], "OneHotEncoder": ["cats_int64s"], "Scaler": ["offset", "scale"]}
 LARGE = 1 << 30  # from so many bytes of external data on, weights are not copied into the layout a runtime likes best
 
 
@@ -166,6 +170,7 @@ def open_model(path: Path, *, flat: bool = False, sizes: Sizes | None = None, wi
         wide &= platform.machine() in _WITHOUT_HALVES and external_bytes(plain) < LARGE
         plain = in_float32(plain) if wide else plain
         wide, seen = plain is not whole, set[tuple[str, str]]()
+        plain = with_columns(plain)
         while True:
             laid, bodies, imported = _import(plain, path.parent, inference, flat=flat)
             nodes = [laid.graph.node[position] for position in imported.opaque]
@@ -191,6 +196,36 @@ def _import(
     while loosen_loops(laid, bodies, imported.graph):
         imported = frontend.import_model(laid, folder, run=run_node, inference=inference)
     return laid, bodies, imported
+
+
+def with_columns(model: ModelProto) -> ModelProto:
+    """The model with functions in place of operators of tables: kernels read the numbers of their columns, which are
+    attributes, from tensors of the model, and bodies do not. The model itself without any."""
+    helper, result, taken = frontend.onnx.helper, deepcopy(model), value_names(model.graph)
+    functions: dict[str, FunctionProto] = {}
+    for node in result.graph.node:
+        own, names = {each.name: each for each in node.attribute}, _COLUMNS.get(node.op_type, [""])
+        if node.domain != "ai.onnx.ml" or not own.keys() >= {*names}:
+            continue
+        inner = helper.make_node(node.op_type, ["x"], ["y"], domain=node.domain)
+        opsets = [each for each in model.opset_import if each.domain == node.domain]
+        new = helper.make_function(frontend.COLUMNS, node.op_type, ["x", *names], ["y"], [inner], opsets)
+        function = functions.setdefault(node.op_type, new)
+        for name in sorted(own.keys() - {*function.attribute}):
+            function.attribute.append(name)
+            function.node[0].attribute.add(name=name, ref_attr_name=name, type=own[name].type)
+        for name in names:
+            cells = np.array(own[name].floats, np.float32) if own[name].floats else np.array(own[name].ints, np.int64)
+            node.input.append(free_name(f"{node.output[0]}_{name}", taken))
+            taken.add(node.input[-1])
+            result.graph.initializer.append(frontend.onnx.numpy_helper.from_array(cells, node.input[-1]))
+        node.domain = frontend.COLUMNS
+    if not functions:
+        return model
+    result.functions.extend(functions.values())
+    result.opset_import.add(domain=frontend.COLUMNS, version=1)
+    result.ir_version = max(result.ir_version, FUNCTIONS_SINCE)
+    return result
 
 
 def in_float32(model: ModelProto) -> ModelProto:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _ELEMENTWISE = frozenset("Abs Cast Erf Exp Identity Log Neg Not Relu Sigmoid Sqrt Tanh".split())
 StandIns: TypeAlias = "tuple[dict[str, str], dict[str, str]]"  # for readers that may need the dtype, and for Shape
-_FUNCTIONS_SINCE = 8  # the first IR version with model-local functions
+FUNCTIONS_SINCE = 8  # the first IR version with model-local functions
 
 
 def refusals(model: ModelProto, fused: Sequence[FusedNode], folder: Path | None = None) -> dict[int, str]:
@@ -320,7 +320,7 @@ def _add_functions(result: ModelProto, bodies: Mapping[str, FunctionBody], own_d
         result.functions.append(function)
     if not any(entry.domain == own_domain for entry in result.opset_import):
         result.opset_import.add(domain=own_domain, version=1)
-    result.ir_version = max(result.ir_version, _FUNCTIONS_SINCE)
+    result.ir_version = max(result.ir_version, FUNCTIONS_SINCE)
 
 
 def put_back(model: ModelProto, kernels: Iterable[PlannedKernel], folder: Path) -> ModelProto:

@@ -257,6 +257,10 @@ def runs_of(
     and all at 1; where it does not run at these, at sizes that are found by trials."""
 
     def make(sizes: Mapping[str, int]) -> ModelInputs:
+        if not dims and (largest := onnx_inputs.largest_bytes(imported.graph, sizes)) > onnx_inputs.MOST_BYTES:
+            at = onnx_inputs.spell(model_names(imported, sizes)) or "the model's only sizes"
+            text = "at {} a value takes {:.1f} GiB, and many copies of it are compared: give --inputs F.npz, or --dim"
+            raise InputError(text.format(at, largest / 2**30))
         inputs = inputs_at(imported, sizes, (), seed)
         return ModelInputs(inputs, inputs, made_up=True)
 

@@ -77,6 +77,19 @@ def test_rows_of_a_table_over_their_norm(norm):
     assert refused.graph["y"].dtype.value == "f32" and refused.graph["y"].shape == refused.graph["x"].shape
 
 
+@pytest.mark.parametrize("dtype", ["float", "int64"])
+def test_columns_of_tables_are_taken_and_put_side_by_side(dtype):
+    vectorizer = "ai.onnx.ml.FeatureVectorizer <inputdimensions = [{}, 2]>"
+    text = f"""({dtype}[n, 5] x, {dtype}[n, 2] k) => (float[n, 5] y) {{
+        c = Constant <value = int64[1, 3] {{3, 0, 3}}> ()  t = ai.onnx.ml.ArrayFeatureExtractor (x, c)
+        y = {vectorizer.format(3)} (t, k) }}"""
+    feeds = {"x": 9 * RNG.standard_normal((4, 5)), "k": 9 * RNG.standard_normal((4, 2))}
+    agree(text, {name: array.astype(dtype.replace("float", "float32")) for name, array in feeds.items()}, 0)
+    text = f"({dtype}[n, 4] x, {dtype}[n, 2] k) => (float[n, 5] y) {{ y = {vectorizer.format(3)} (x, k) }}"
+    refused = imported(proto_of(text))
+    assert refused.opaque == {0: "FeatureVectorizer cuts tables, or fills them up"}
+
+
 @pytest.mark.parametrize("op", ["BiasGelu", "FastGelu"])
 def test_activations_with_a_bias(op):
     text = f"(float[n, s, 6] x, float[6] b) => (float[n, s, 6] y) {{ y = com.microsoft.{op}(x, b) }}"

@@ -26,6 +26,11 @@ SPELLINGS = {
     "pad": (9, "(float[a, b, c] x) => (float[a, b, d] y) { y = Pad <pads=[0, 0, 1, 0, 0, 1]> (x) }"),
     "slice": (9, "(float[a, b, c] x) => (float[a, d, c] y) { y = Slice <axes=[1], starts=[0], ends=[2]> (x) }"),
     "hardmax": (11, "(float[a, b, c] x) => (float[a, b, c] y) { y = Hardmax (x) }"),
+    "softmax of turned rows": (
+        11,
+        "(float[a, b, c] x) => (float[a, c, b] y) "
+        "{ s = Softmax <axis=1> (x) t = Transpose <perm=[0, 2, 1]> (s) y = LogSoftmax <axis=2> (t) }",
+    ),
     "hardmax of rows": (11, "(float[a, b, c] x) => (float[a, b, c] y) { y = Hardmax <axis=-1> (x) }"),
     "batch": (7, "(float[a, 3, c] x) => (float[a, 3, c] y) { y = Dropout <ratio=0.5> (x) }"),
 }
@@ -210,3 +215,13 @@ def test_an_overload_of_a_function_has_a_name_of_its_own():
     x = np.array([0.5], np.float32)
     for each in (proto, renamed):
         np.testing.assert_allclose(run(each, x), np.tanh(np.exp(np.sin(x))), rtol=1e-6)
+
+
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_rows_of_a_transpose_need_no_matrix(operator):
+    """Exporters turn an axis to the end; of its rank onnx knows nothing if what is turned has unknown extents."""
+    turned = "s = Reshape (x, i) t = Transpose <perm=[0, 2, 1]> (s)"
+    text = f"(float[a, b, c] x, int64[r] i) => (float[d, e, f] y) {{ {turned} y = {operator} <axis=2> (t) }}"
+    old = model(text, 12)
+    old.graph.output[0].type.tensor_type.ClearField("shape")
+    assert [node.op_type for node in upgrade(old).graph.node] == ["Reshape", "Transpose", operator]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
 from noyau.codegen import plan as codegen_plan
@@ -55,6 +56,15 @@ def test_tensors_of_the_model_are_seen_too(tmp_path):
     _, kernels, (small, _) = looked(overridable(), tmp_path)
     arrays = dict(zip(kernels[0].groups[0].inputs, small.of(kernels[0].groups[0].graph), strict=True))
     np.testing.assert_array_equal(arrays["w"], np.arange(4))
+
+
+def test_a_few_integers_of_the_model_are_seen_too(tmp_path):
+    """They are constants of the graph, and inputs of the kernel that looks cells up by them."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[n, 9] x) => (float[n, 3] y) <int64[3] at = {5, 0, 5}> {
+        e = Exp (x)  g = Gather <axis = 1> (e, at)  y = Tanh (g) }"""
+    _, kernels, (small, _) = looked(onnx.parser.parse_model(text), tmp_path)
+    arrays = dict(zip(kernels[0].groups[0].inputs, small.of(kernels[0].groups[0].original), strict=True))
+    np.testing.assert_array_equal(arrays["at"], [5, 0, 5])
 
 
 def test_what_cannot_be_captured_is_not_seen(tmp_path):

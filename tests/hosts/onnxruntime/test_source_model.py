@@ -9,6 +9,7 @@ from noyau.errors import ModelError
 from noyau.hosts.onnxruntime import source_model
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.source_model import external_bytes, foreign_operators, fused_operators, open_model
+from noyau.ir.graph_interpreter import evaluate
 from tests.large_model import write_large_model
 from tests.small_models import (
     KINDS,
@@ -55,6 +56,47 @@ def test_operators_that_only_a_library_of_the_user_has():
     assert foreign_operators(with_strange_operator()) == {3: "com.example::Strange"}
     for model in (twice(), with_branches(), KINDS["function"], KINDS["loop"]):
         assert foreign_operators(model) == {}
+
+
+TABLE = """<ir_version: 7, opset_import: ["": 15, "ai.onnx.ml": 2]> g ({dtype}[n, 3] x) => ({result} y) {{ {nodes} }}"""
+SCALER = "y = ai.onnx.ml.Scaler <offset = [{}], scale = [2.5, 0.3, 7.1]> ({})"
+IMPUTER = "ai.onnx.ml.Imputer <imputed_value_floats = [{}], replaced_value_float = {}> (x)"
+ONE_HOT = "y = ai.onnx.ml.OneHotEncoder <cats_int64s = [4, 1, 7], zeros = {}> (x)"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "result", "nodes"),
+    [
+        ("float", "float[n, 3]", f"m = {IMPUTER.format('0.1, 0.2, 0.3', 'nan')} {SCALER.format('0.1, 2.0, 3.0', 'm')}"),
+        ("float", "float[n, 3]", f"y = {IMPUTER.format('0.1', '4.0')}"),
+        ("double", "float[n, 3]", SCALER.format("0.1, 2.0, 3.0", "x")),
+        ("int64", "float[n, 3]", SCALER.format("0.1, 2.0, 3.0", "x")),
+        ("int64", "float[n, 3, 3]", ONE_HOT.format(1)),
+    ],
+)
+def test_kernels_have_the_numbers_of_the_columns_of_tables_as_tensors(dtype, result, nodes, tmp_path):
+    model = onnx.parser.parse_model(TABLE.format(dtype=dtype, result=result, nodes=nodes.replace("nan", "1.0")))
+    for attribute in model.graph.node[0].attribute:
+        if attribute.name == "replaced_value_float" and "nan" in nodes:  # no text says NaN
+            attribute.f = np.nan
+    original = open_model(written(model, tmp_path))
+    assert not original.imported.opaque and original.before == model
+    assert [node.op_type for node in original.model.graph.node] == [node.op_type for node in model.graph.node]
+    x = np.array([[4, 1, 7], [2**24 + 1, 0, 4], [-4, 4, 5]]).astype(dtype.replace("float", "float32"))
+    if "nan" in nodes:
+        x[0, 1] = x[2, 0] = np.nan
+    want = run(original.session(model, threads=1), {"x": x})["y"]
+    np.testing.assert_array_equal(run(original.session(original.model, threads=1), {"x": x})["y"], want)
+    stored = {name: original.imported.load_initializer(name) for name in original.imported.initializers}
+    np.testing.assert_array_equal(evaluate(original.imported.graph, {"x": x, **stored})["y"], want)
+
+
+@pytest.mark.parametrize(("dtype", "nodes"), [("int64", ONE_HOT.format(0)), ("float", SCALER.format("1.0, 2.0", "x"))])
+def test_tables_with_cells_or_columns_that_are_refused_stay_with_onnxruntime(dtype, nodes, tmp_path):
+    model = onnx.parser.parse_model(TABLE.format(dtype=dtype, result="float", nodes=nodes))
+    original = open_model(written(model, tmp_path))
+    assert len(original.imported.opaque) == 1
+    assert [node.domain for node in original.model.graph.node] == ["ai.onnx.ml"]
 
 
 def test_operators_that_onnxruntime_has_made():

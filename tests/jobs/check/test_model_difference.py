@@ -179,6 +179,12 @@ def test_a_fused_model_is_like_its_original_with_its_kernels(tmp_path):
     assert alone.notes[-1] == "f.onnx has kernels, and no library beside it: what they replaced runs"
 
 
+def test_a_value_of_many_bytes_is_not_made_unasked(tmp_path):
+    path = written(model_of([NODE("Neg", ["x"], ["y"])], [value("x", [4, 1 << 29])], [value("y", None)]), tmp_path)
+    with pytest.raises(InputError, match=r"^at the model's only sizes a value takes 8.0 GiB, .* give --inputs F.npz"):
+        model_difference(path, path)
+
+
 def test_arrays_of_a_user(both, tmp_path):
     np.savez(tmp_path / "mine.npz", a=np.ones((3, 6), np.float32), r=np.zeros((3, 6), np.float32))
     found = model_difference(*both, inputs=tmp_path / "mine.npz")
