@@ -64,6 +64,13 @@ def _zip_parts(*parts: Any) -> Iterator[tuple[Any, ...]]:
     return zip(*(islice(each, count) for each in parts), strict=False)
 
 
+def _round_number(value: Any, *digits: Any) -> Any:
+    """Round a number, which stays as it is where its digits are more than its type has room for."""
+    with np.errstate(all="ignore"):
+        result = round(value, *digits)
+    return value if digits and isinstance(result, float | np.floating) and not np.isfinite(result) else result
+
+
 def _without_raise(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function of math: it gives NaN or infinity where Python's raises."""
 
@@ -84,4 +91,7 @@ _IN_NUMPY = {
 }  # fmt: skip
 _NAMES = {name: value for name, value in vars(math).items() if not name.startswith("_")}
 MATH = SimpleNamespace(**{name: _without_raise(each) if callable(each) else each for name, each in _NAMES.items()})
-BUILTINS = {"zip": partial(_zip_parts)}  # a partial has no file, whose lines would be reported
+BUILTINS = {
+    "zip": partial(_zip_parts),
+    "round": partial(_round_number),
+}  # a partial has no file, whose lines would be reported

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from noyau.sanitizer.compiled_numbers import MATH
+from noyau.sanitizer.compiled_numbers import BUILTINS, MATH
 
 
 @pytest.mark.parametrize("name", ["sqrt", "log", "log2", "acos", "acosh", "asin"])
@@ -20,3 +20,10 @@ def test_what_is_too_large_is_infinite_and_the_rest_is_as_in_python():
         assert MATH.log(0.0) == -math.inf
     assert MATH.sqrt(4.0) == 2
     assert MATH.pi == math.pi
+
+
+def test_a_number_that_is_rounded_to_more_digits_than_it_has_stays():
+    for number in (np.finfo(np.float32).max, np.finfo(np.float64).max, 1e300):
+        assert BUILTINS["round"](number, 300) == number
+    assert BUILTINS["round"](2.5) == 2 and BUILTINS["round"](np.float64(0.125), 2) == 0.12
+    assert BUILTINS["round"](1234, -2) == 1200 and math.isnan(BUILTINS["round"](math.nan, 3))

@@ -17,7 +17,8 @@ static int64_t idle_before, accesses_before;
    spread over the remaining grid, at random with a fixed seed; blocks at its corners are always watched. All blocks
    run, since later work needs their results, and their synchronization is always recorded. */
 enum { BORDER = 2, MORE = 4 };
-static int64_t watched_of_all, watched_of_launch, most_watched; /* accesses: of the run, of a launch, of this one */
+static int64_t watched_of_all, watched_of_launch, most_watched; /* accesses of grids: of the run, a launch, this one */
+static int64_t watched_before;                                  /* by earlier launches; the host's do not count */
 static uint32_t blocks_begun, blocks_watched;
 static uint64_t chance;
 static int is_full; /* nothing more of this launch is watched */
@@ -96,7 +97,7 @@ static void count_launch(void) {
 
 /* How much of a launch is watched; of launches that are alike the later ones have less. */
 static void open_sample(void) {
-    const int64_t left = watched_of_all - accesses;
+    const int64_t left = watched_of_all - watched_before;
     most_watched = launch_now < 0 ? watched_of_launch : watched_of_launch - launch_table[launch_now].accesses / 2;
     if (left < most_watched) most_watched = left;
     blocks_begun = blocks_watched = 0, chance = (uint64_t)launches, is_full = most_watched <= 0;
@@ -250,6 +251,7 @@ void noyau_run_grid(triple grid, triple shape, int64_t shared, int cooperates, v
     run_blocks(blocks_in_grid, threads, run, argument);
     settle_pending();
     keep_launch();
+    watched_before += accesses - accesses_before;
     count_launch();
     is_left_out = 0;
     scheduler = was, mode = before;

@@ -1,11 +1,13 @@
 """The faults of runs as findings, and maps of the owners that write each cell of the small arrays of a region."""
 
 import linecache
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +21,7 @@ from noyau.sanitizer.c.build import OWN
 from noyau.sanitizer.c.debug_info import LineTable
 from noyau.sanitizer.c.pragmas import remedy_of_race
 from noyau.sanitizer.c.run import UNUSED, Fault, RunResult
+from noyau.sanitizer.lint.constants import named_numbers
 from noyau.sanitizer.records import ALIGN, PAIRS, Access, Observation, Route, Site, WatchedMemory, findings_of
 from noyau.text import several
 from noyau.verify.findings import Finding
@@ -222,11 +225,25 @@ def kernel_name_at(site: Site, context: ReportContext) -> str:
     return launch.name if launch else call[1] or call[2] if call else context.kernel
 
 
+@cache
+def _declared_axes(name: str, cells: int, text: str) -> tuple[int, ...]:
+    """Return the axes that a text declares for an array, where one declaration has so many cells, else one axis."""
+    plain, shapes = blank_comments(text), set[tuple[int, ...]]()
+    numbers = named_numbers(plain)
+    for match in re.finditer(rf"[\w>*,]\s*\b{re.escape(name)}((?:\s*\[[^][]+\]){{2,}})\s*[;=,]", plain):
+        sums = [[each.split("*") for each in axis.split("+")] for axis in re.findall(r"\[([^]]*)", match[1])]
+        with suppress(ValueError):  # of one that depends on a template
+            axes = (sum(math.prod(int(numbers.get(k.strip(), k)) for k in each) for each in axis) for axis in sums)
+            shapes.add(tuple(axes))
+    fitting = [each for each in shapes if math.prod(each) == cells]
+    return fitting[0] if len(fitting) == 1 else (cells,)
+
+
 def memory_of(name: str, size: int, unit: int, allocation: Site | None, context: ReportContext) -> WatchedMemory:
     """Return a block of memory; an allocated one is named by the pointer on its line, or by that line."""
     if name == "the stack":
         return WatchedMemory(_ON_STACK, (1,), is_one=True)
-    shape = context.shapes.get(name, (size // (unit or 1),))
+    shape = context.shapes.get(name) or _declared_axes(name, size // (unit or 1), context.text)
     if allocation is not None:
         pointers = {match[1] or match[2] or match[3] for match in _ALLOCATES.finditer(allocation.text)}
         file = "" if allocation.file == context.place else f"{Path(allocation.file).name}, "

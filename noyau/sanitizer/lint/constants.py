@@ -98,9 +98,14 @@ def _in_c(kernel: UserKernel) -> Iterator[tuple[int, str]]:
     }
     own = bodies.get(plain_name(kernel.entry), "")
     text = " ".join([own, *(bodies[name] for name in sorted({*_WORD.findall(own)} & bodies.keys()))])
-    named = {match[1] or match[3]: int(match[2] or match[4]) for match in _NAMED.finditer(blank_comments(kernel.text))}
+    named = named_numbers(blank_comments(kernel.text))
     yield from ((named[name], name) for name in sorted({*_WORD.findall(text)} & named.keys()))
     yield from ((int(match[1]), "") for match in _WHOLE.finditer(text))
+
+
+def named_numbers(text: str) -> dict[str, int]:
+    """Return the integers of macros, constants and enumerators in a C text without comments."""
+    return {match[1] or match[3]: int(match[2] or match[4]) for match in _NAMED.finditer(text)}
 
 
 def _is_whole(value: Any) -> bool:

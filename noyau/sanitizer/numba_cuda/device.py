@@ -47,6 +47,9 @@ class Dim3:
     def __iter__(self) -> Any:
         return iter((self.x, self.y, self.z))
 
+    def __str__(self) -> str:
+        return str(tuple(self))
+
 
 class SimulatedDevice:
     """The words of numba.cuda for the running thread. Words that wait are not called: see rewrite.py. `fill`: the byte

@@ -5,14 +5,16 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from copy import copy
+from functools import partial
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 import triton
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device as defaults
 from triton import testing
@@ -31,11 +33,13 @@ Note = Callable[[str], None]
 GPU = torch.device("cuda", 0)
 _CPU = torch.device("cpu")
 _MARK = "_noyau_on_a_gpu"  # an attribute of tensors that the script has moved to a GPU
+_THERE: dict[int, StorageWeakRef] = {}  # the storages of these: what autograd saves comes back as another object
 _SAME: dict[str, Callable[..., Any]] = {
     "pin_memory": lambda tensor, *_: tensor,
     "is_pinned": lambda tensor, *_: storage_of(tensor) in FakeStream.order.pinned,
     "record_stream": lambda *_: None,
 }
+_COPYING = "as_tensor", "asarray"  # copies for another device alone
 _HALVES = torch.float16, torch.bfloat16
 _SUMMING = ("layer_norm", "group_norm")  # a CPU sums their gradients in half precision, a GPU in float32
 PROPERTIES = SimpleNamespace(
@@ -49,13 +53,20 @@ Look = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
 
 def is_marked(each: Any) -> bool:
     """Whether the script has put a tensor on a GPU."""
-    return isinstance(each, torch.Tensor) and _MARK in each.__dict__
+    if not isinstance(each, torch.Tensor) or _MARK in each.__dict__:
+        return isinstance(each, torch.Tensor)
+    with suppress(RuntimeError):  # of tensors without memory of their own, sparse or batched ones
+        return (storage := _THERE.get(storage_of(each))) is not None and not storage.expired()
+    return False
 
 
 def mark_tensors(each: Any) -> Any:
     """Mark each tensor in a value as one on a GPU, and return the value."""
     if isinstance(each, torch.Tensor):
         each.__dict__[_MARK] = True
+        with suppress(RuntimeError), torch._C.DisableTorchFunction():
+            if (storage := each.untyped_storage()).nbytes():
+                _THERE[storage.data_ptr()] = StorageWeakRef(storage)
     elif isinstance(each, tuple | list):
         for part in each:
             mark_tensors(part)
@@ -68,11 +79,12 @@ def storage_of(tensor: Any) -> int:
 
 
 class Devices(TorchFunctionMode):  # type: ignore[misc]
-    """A torch function mode in which "cuda" is the CPU. `look` is called after each torch call."""
+    """A torch function mode in which "cuda" is the CPU. `look` is called after each torch call; `is_there`: the current
+    one is of a GPU."""
 
     def __init__(self, look: Look) -> None:
         super().__init__()
-        self.look = look
+        self.look, self.is_there = look, False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, named = getattr(func, "__name__", ""), dict(kwargs or {})
@@ -112,10 +124,12 @@ class Devices(TorchFunctionMode):  # type: ignore[misc]
             wished = [getattr(defaults, "CURRENT_DEVICE", None)]
             named |= {"device": wished[0]} if wished[0] is not None else {}
         is_for_gpu = any(map(_is_gpu, wished))
+        self.is_there = is_there = is_for_gpu or (wished == [None] and any(map(is_marked, parts(args))))
         result = func(*map(_here, args), **{key: _here(each, key == "device") for key, each in named.items()})
+        if is_for_gpu and name in _COPYING and isinstance(first, torch.Tensor) and not is_marked(first):
+            result = result.clone() if storage_of(result) == storage_of(first) else result
         if result is first:  # changed in place, so the device stays
             return result
-        is_there = is_for_gpu or (wished == [None] and any(map(is_marked, parts(args))))
         return mark_tensors(result) if is_there else result
 
 
@@ -259,6 +273,36 @@ _ACCELERATOR = {name: WORDS[name] for name in _ALIKE} | {
     "current_accelerator": _answer(torch.device("cuda")), "current_device_index": _answer(0)}  # fmt: skip
 
 
+def _stand_in_autograd(undone: ExitStack, devices: Devices) -> None:
+    """Have gradients, and a script's hooks for what operations save, run in the mode, which torch has left as it calls
+    them; tensors that it makes for them lie where the results do."""
+    node, saving = torch.autograd.function.BackwardCFunction, torch.autograd.graph.saved_tensors_hooks
+    differentiate, call_node, keep = torch.autograd._engine_run_backward, node.apply, saving.__init__
+    roots = [False]
+
+    def in_mode(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        with nullcontext() if torch._C._len_torch_function_stack() else devices:
+            return function(*args, **named)
+
+    def keep_hooks(self: Any, pack_hook: Callable[..., Any], unpack_hook: Callable[..., Any]) -> None:
+        pack = partial(in_mode, pack_hook)
+        keep(self, lambda x: pack(mark_tensors(x) if devices.is_there else x), partial(in_mode, unpack_hook))
+
+    def run_backward(tensors: Any, *args: Any, **named: Any) -> Any:
+        roots.append(any(map(is_marked, tensors)))
+        try:
+            return in_mode(differentiate, tensors, *args, **named)
+        finally:
+            roots.pop()
+
+    def call_backward(self: Any, *gradients: Any) -> Any:
+        return call_node(self, *(mark_tensors(gradients) if roots[-1] else gradients))
+
+    patch(undone, torch.autograd, "_engine_run_backward", run_backward)
+    patch(undone, node, "apply", call_backward)
+    patch(undone, saving, "__init__", keep_hooks)
+
+
 @contextmanager
 def torch_stood_in(look: Look, note: Note = lambda _: None) -> Iterator[None]:
     """Within, torch has a GPU as far as a script sees. `note` takes lines for its report."""
@@ -290,14 +334,7 @@ def torch_stood_in(look: Look, note: Note = lambda _: None) -> Iterator[None]:
         patch(undone, torch._C, "_cuda_getCurrentRawStream", _answer(0))
         patch(undone, torch._C._dynamo.guards, "_empty_strided_cuda", empty_strided)  # in code that inductor generates
         patch(undone, torch.Tensor, "_make_subclass", staticmethod(parameter))
-        devices, differentiate = undone.enter_context(Devices(look)), torch.autograd._engine_run_backward
-
-        def run_backward(*args: Any, **named: Any) -> Any:
-            """Run the engine of gradients in the mode, which torch has left as it calls a function of its own."""
-            with nullcontext() if torch._C._len_torch_function_stack() else devices:
-                return differentiate(*args, **named)
-
-        patch(undone, torch.autograd, "_engine_run_backward", run_backward)
+        _stand_in_autograd(undone, undone.enter_context(Devices(look)))
         yield
 
 

@@ -485,3 +485,14 @@ def test_a_grid_waits_for_itself():
     assert (found.kind, found.owner, found.other_owner) == ("divergent-barrier", 32, 0)
     (finding,) = launch.report_run("op", "kernel", "").findings
     assert "has come to its end: it does not come" in finding.message
+
+
+@cuda.jit
+def named(out):
+    print(cuda.threadIdx, cuda.blockDim)
+    out[cuda.grid(1)] = 1
+
+
+def test_three_numbers_are_printed_as_on_a_gpu(capsys):
+    seen_of(named, (1, 2), np.zeros(2))
+    assert capsys.readouterr().out == "(0, 0, 0) (2, 1, 1)\n(1, 0, 0) (2, 1, 1)\n"

@@ -449,3 +449,32 @@ int main() {
 def test_a_kernel_that_waits_by_its_clock_ends(tmp_path, capfd):
     found = checked(tmp_path, WAITS, time_s=10.0)
     assert (found.findings, found.fault, capfd.readouterr().out) == ((), "", "1\n")
+
+
+AXES = r"""
+#include <cstdio>
+#define ROWS 2
+constexpr int WIDTH = 5;
+__device__ int counts[3][2 * ROWS];
+__global__ void rows(float *out) {
+    __shared__ float tile[ROWS][WIDTH + 1]; // tile[3][4];
+    const int i = threadIdx.x;
+    tile[1][i % 6] = i;
+    atomicAdd(&counts[2][1], 1);
+    out[i] = tile[1][(i + 1) % 6] + counts[2][1];
+}
+int main() {
+    float *out, host[6];
+    cudaMalloc(&out, sizeof host);
+    rows<<<1, 6>>>(out);
+    cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost);
+    printf("%g\n", host[1]);
+}
+"""
+
+
+def test_cells_of_arrays_have_the_axes_that_the_text_declares(tmp_path):
+    path = tmp_path / "prog.cu"
+    path.write_text(AXES, encoding="utf-8")
+    told = "\n".join(each.message for each in check_program(path).findings)
+    assert "tile[1, 1]" in told and "counts[2, 1]" in told and "tile[7]" not in told

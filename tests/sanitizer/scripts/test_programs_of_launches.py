@@ -62,6 +62,27 @@ def test_of_a_grid_of_many_accesses_a_part_is_watched_and_all_of_it_runs(tmp_pat
     assert {each.kind for each in seen.findings if each.severity == "error"} == kinds
 
 
+HOST = """#include <cstdio>
+__global__ void twice(const int *x, int *out) { out[threadIdx.x] = 2 * x[threadIdx.x]; }
+int main() {
+    static int table[1000];
+    int *x, *out, host[64];
+    cudaMalloc(&x, sizeof host); cudaMalloc(&out, sizeof host);
+    cudaMemset(x, 0, sizeof host);
+    for (int k = 0; k < 100000; ++k) table[k % 1000] += k;
+    twice<<<1, 64>>>(x, out);
+    cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost);
+    printf("%d %d\\n", host[1], table[1]);
+}
+"""
+
+
+def test_accesses_of_the_host_leave_those_of_grids_their_room(tmp_path, monkeypatch):
+    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED_IN_A_SECOND", 1_000)
+    (seen,) = [each for each in checked(tmp_path, HOST).kernels if each.name == "twice"]
+    assert seen.unseen == "" and seen.accesses >= 128
+
+
 def test_a_block_that_makes_too_many_accesses_alone_is_watched_no_longer(tmp_path, monkeypatch):
     monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 10_000)
     text = (

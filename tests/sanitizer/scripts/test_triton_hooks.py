@@ -308,3 +308,45 @@ def test_gradients_are_watched_as_they_are_computed(tmp_path, empty, kinds):
     found = check_script(path)
     assert found.fault == "" and found.kernels[0].calls == 2
     assert {each.kind for each in found.errors} == kinds
+
+
+RETURNED = """
+    import torch
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def shifted(x, y, z, n, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        value = tl.load(x + at, mask=at < n)
+        tl.store(y + at, value + 1, mask=at < n)
+        tl.store(z + at, 2 * value, mask=at < n)
+
+    class Both(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y, z = torch.empty_like(x), torch.empty_like(x)
+            shifted[(1,)](x, y, z, 4, BLOCK=4)
+            ctx.save_for_backward(y)
+            return y, z
+
+        @staticmethod
+        def backward(ctx, dy, dz):
+            y, = ctx.saved_tensors
+            assert y.is_cuda and y.view(2, 2).is_cuda and dy.is_cuda and dz.device.type == "cuda"
+            assert not torch.zeros(2).is_cuda
+            return dy * y + 2 * dz
+
+    x = torch.ones(4, device="cuda", requires_grad=True)
+    y, z = Both.apply(x)
+    y.backward(torch.ones_like(y), retain_graph=True)
+    (y + z).sum().backward()
+    assert x.grad.tolist() == [6, 6, 6, 6] and not torch.ones(4).is_cuda
+"""
+
+
+def test_saved_results_and_gradients_of_the_engine_lie_on_the_gpu(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(RETURNED), encoding="utf-8")
+    found = check_script(path)
+    assert (found.fault, found.errors, found.kernels[0].calls) == ("", (), 1)

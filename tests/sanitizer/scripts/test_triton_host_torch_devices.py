@@ -79,6 +79,22 @@ def test_what_asks_a_driver_is_answered_without_one(calls):
     torch.testing.assert_close(weight.detach().cpu(), torch.full((3,), 0.5 - 0.5 * 0.5403023))
 
 
+def test_what_autograd_makes_or_keeps_lies_on_the_gpu(calls):
+    kept = []
+    weight = torch.ones(3, device="cuda", requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: (kept.append(x.device.type), x)[1], lambda x: x):
+        torch.exp(torch.sin(weight)).sum().backward()
+    torch.utils.checkpoint.checkpoint(torch.exp, weight, use_reentrant=False).sum().backward()
+    assert set(kept) == {"cuda"}
+    cells = torch.ones(3)
+    there = torch.as_tensor(cells, device="cuda")
+    there += 1
+    assert torch.func.vmap(lambda row: row.sin())(there[None]).any()
+    nothing = torch.empty(0, device="cuda")
+    assert nothing.is_cuda and not torch.empty(0).is_cuda and there.to_sparse().is_cuda
+    assert there.is_cuda and not cells.is_cuda and cells.tolist() == [1, 1, 1]
+
+
 def test_the_default_device(calls):
     with torch.device("cuda"):
         assert torch.zeros(2).is_cuda

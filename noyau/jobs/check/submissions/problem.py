@@ -146,7 +146,8 @@ class Complaint:
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A trial that ran. `passes`: by the benchmark's rule, if known; errors: of the first call."""
+    """A trial that ran. `passes`: by the benchmark's rule, if known; errors: of the first call; `is_right`: nothing was
+    found at its sizes."""
 
     number: int
     passes: bool | None
@@ -154,6 +155,7 @@ class TrialRecord:
     relative: float = 0.0
     has_nan: bool = False
     has_inf: bool = False
+    is_right: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,12 @@ class Verdict:
         if self.reason:
             summary += f": {self.reason}"
         elif self.status is Status.RIGHT:
-            summary += f" at {'; '.join(each.label for each in self.trials())}"
+            pairs = list(zip(self.trials(), self.records, strict=True))
+            summary += f" at {'; '.join(trial.label for trial, each in pairs if each.is_right)}"
+            if wrong := [trial.label for trial, each in pairs if not each.is_right]:
+                summary += f", and not at {'; '.join(wrong)}"
+            elif pairs and all(trial.is_stated for trial, _ in pairs):
+                summary += ": only the stated sizes were tried"
         if errors and self.rule == "passes":
             summary += " (the rule of its benchmark passes it)"
         yield summary

@@ -176,6 +176,7 @@ class _Hearing:
     complaints: list[Complaint] = field(default_factory=list)
     records: list[TrialRecord] = field(default_factory=list)
     has_stated: bool = False  # a trial ran at sizes that the problem asks for
+    faulty: set[int] = field(default_factory=set)  # trials at whose sizes something was found
 
     def verdict(self) -> Verdict:
         """Run the submission, and judge the files that it leaves."""
@@ -193,9 +194,10 @@ class _Hearing:
         if status is Status.RIGHT or (errors and RANK.index(min(errors, key=RANK.index)) < RANK.index(status)):
             status, reason = (min(errors, key=RANK.index), "") if errors else (status, reason)
         notes = [*map(str, seen.get("notes", ())), *self.packed_notes(truths, answers), *map(_OPEN.format, ending.open)]
+        records = tuple(replace(each, is_right=each.number not in self.faulty) for each in self.records)
         skipped = tuple(self.skipped_notes(truths, answers) if self.records else ())
         return Verdict(
-            self.problem, self.submission.name, status, reason, tuple(self.complaints), tuple(self.records),
+            self.problem, self.submission.name, status, reason, tuple(self.complaints), records,
             skipped, tuple(_kernel_lines(seen)), tuple(notes),
         )  # fmt: skip
 
@@ -264,6 +266,7 @@ class _Hearing:
 
     def complain(self, number: int, fault: Fault, *, is_mild: bool) -> None:
         """Keep a fault as a finding, once per status; an error replaces a warning."""
+        self.faulty.add(number)
         place = self.place(f"{self.submission.entry[0]}:{self.line()}")
         severity = "warning" if is_mild else fault.severity
         finding = Finding(
@@ -302,6 +305,7 @@ class _Hearing:
             if call == "strided":
                 continue
             is_mild = self.has_stated and not trial.is_stated
+            self.faulty |= {number} if finding.severity == "error" else set()
             moved = replace(
                 finding, op=self.problem.name, place=self.place(finding.place),
                 other_place=finding.other_place and self.place(finding.other_place),

@@ -26,6 +26,10 @@ RACY = replace(RIGHT, status=Status.RACY, complaints=(Complaint(Status.RACY, FIN
 
 def test_a_verdict_says_at_which_sizes_and_what_the_rule_of_the_benchmark_says():
     assert next(RIGHT.lines()) == "add[mine]: right at n = 1; n = 4"
+    small = replace(RIGHT, records=(TrialRecord(0, True, is_right=False), TrialRecord(1, True)))
+    assert next(small.lines()) == "add[mine]: right at n = 4, and not at n = 1"
+    stated = replace(RIGHT, records=(TrialRecord(1, True),))
+    assert next(stated.lines()) == "add[mine]: right at n = 4: only the stated sizes were tried"
     assert next(RACY.lines()) == "add[mine]: racy (the rule of its benchmark passes it)"
     assert "race: two write one cell" in "\n".join(RACY.lines())
     assert replace(RACY, records=(TrialRecord(1, False),)).rule == "fails"

@@ -285,6 +285,16 @@ def test_a_pair_of_kernelbench(judge, tmp_path):
     assert wrong.status is Status.WRONG
 
 
+def test_what_is_right_at_the_stated_sizes_alone_is_said_to_be(judge, tmp_path):
+    padded = "torch.nn.functional.pad(self.linear(x).clamp(min=0), (0, 0, 0, 4096 - len(x)))"
+    for name, text in (("model", PAIR), ("fixed", instead(PAIRED, ("self.linear(x).clamp(min=0)", padded)))):
+        (tmp_path / f"{name}.py").write_text(text)
+    problem = definitions.read_model(tmp_path / "model.py")
+    kernel = definitions.read_file(tmp_path / "fixed.py", problem.format)
+    (verdict,) = check_submissions(problem, [kernel], judge, tmp_path, lambda _: None)
+    assert next(verdict.lines()).endswith(": right at rows = 4096, and not at rows = 32; rows = 128")
+
+
 NUMBERS = instead(PAIR, ("rows = 4096\n", ""), ("torch.rand(rows, 16)", "torch.rand(4096, 64)"), ("[16]", "[64]"))
 FIXED = instead(NUMBERS, ("nn.Linear(width, 8)", "nn.Linear(64, 8)"))
 
