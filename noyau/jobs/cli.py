@@ -50,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return _complain(f"{printable(str(error.filename))}: {error.strerror}", 2)
             _drop_stdout()
             return _complain(f"what is printed, or a temporary file, cannot be written: {error.strerror or error}", 2)
+        finally:
+            command_line.remove_empty_folders()
 
 
 def _open_ends() -> None:
