@@ -109,7 +109,7 @@ def store(key: str, suffix: str, produce: Callable[[Path], object], limit_bytes:
     except NoyauError:
         raise
     except OSError as error:
-        place = error.filename or f"the cache folder {home}"
+        place = error.filename2 or error.filename or f"the cache folder {home}"  # a copy names its source first
         raise OutputError(f"{place} cannot be written: {error.strerror}; make room there") from error
     if limit_bytes != LIMIT_BYTES or next(_stored) % _SHRUNK_AT == 0:
         _sweep(home)
