@@ -40,7 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _complain("interrupted", 130)
         except Termination as end:
             return _complain(f"ended by {end.signal.name}", 128 + end.signal)
-        except BrokenPipeError:  # the reader went away (`noyau show | head`)
+        except (BrokenPipeError, SystemExit) as end:  # the reader went away (`noyau show | head`): rich then exits
+            if isinstance(end, SystemExit) and not isinstance(end.__context__, BrokenPipeError):
+                raise
             _drop_stdout()
             return 141
         except MemoryError as error:
