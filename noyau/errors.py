@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
 import sys
 import warnings
@@ -211,8 +212,14 @@ def output_errors(path: object) -> Iterator[None]:
     except NoyauError:
         raise
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise OutputError(f"{path} cannot be written: {reason}; give a folder that exists, with room in it") from error
+        remedy = "give a folder that exists, with room in it"
+        raise OutputError(f"{path} cannot be written: {reason_of(error)}; {remedy}") from error
+
+
+def reason_of(error: BaseException) -> str:
+    """The reason of an error in one line, without its number and its path, which the message names by itself."""
+    lines = str(getattr(error, "strerror", None) or error).strip().splitlines() or [type(error).__name__]
+    return re.sub(r"^.*\[[Ee]rrno \d+\] ", "", lines[0])  # the texts of pyarrow have such numbers
 
 
 def warn(message: str, kind: type[Warning] = RuntimeWarning) -> None:

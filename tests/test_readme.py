@@ -44,6 +44,29 @@ def test_an_example_runs(section, tmp_path):
     assert said in ran.stdout
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("page", "needed", "said"),
+    [
+        ("pandas", "pandas", ""),
+        ("xarray", "dask", ""),
+        ("databases", "duckdb", "4.0"),
+        ("streams", "numpy", "999999.0"),
+        ("skill", "numpy", ""),
+    ],
+)
+def test_the_code_of_a_page_runs_in_an_empty_folder(page, needed, said, tmp_path):
+    pytest.importorskip(needed, reason=f"{needed} is of the extra test")
+    blocks = re.findall(r"```python\n(.*?)```", (README.parent / "docs" / f"{page}.md").read_text("utf-8"), re.DOTALL)
+    assert blocks
+    (tmp_path / "page.py").write_text("\n".join(blocks), "utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(README.parent)}
+    command = [sys.executable, "page.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert said in ran.stdout
+
+
 def test_what_an_example_calls_is_there():
     import noyau
 

@@ -31,7 +31,7 @@ from pyarrow.fs import LocalFileSystem
 
 from noyau.engines.reading import Chunk, Reading, flatten_columns, require_columns, with_ahead
 from noyau.engines.sinks import CHUNKS, Piece, Progress, replace_file, writing
-from noyau.errors import InputError, NoyauError
+from noyau.errors import InputError, NoyauError, reason_of
 
 _BLOCK = 1 << 16  # bytes of text that are read for names and types
 _BUFFER = 1 << 18  # bytes buffered for a column of a Parquet file by each reader
@@ -186,7 +186,7 @@ class ArrowFile:
         except (pa.ArrowException, OSError, UnicodeDecodeError) as fault:
             if isinstance(fault, NoyauError):
                 raise
-            message = str(fault).strip().split("\n", maxsplit=1)[0][:240]
+            message = reason_of(fault)[:240]
             if "conversion error" in message:
                 message += "; the first rows say what a column is: 2.0 there makes it one of floats"
             raise InputError(f"{self.path} cannot be read as {self.format}: {message}") from fault
@@ -297,7 +297,7 @@ def open_files(location: str) -> ArrowFiles:
         places = (sorted(every(place)) if any(each in place for each in "*?[") else place) or place
         data = ds.dataset(places, format="parquet", schema=pa.schema([]), filesystem=filesystem)  # nothing is read
     except (pa.ArrowException, OSError, ValueError, ImportError) as fault:
-        reason = "it is not there" if isinstance(fault, FileNotFoundError) else str(fault).splitlines()[0]
+        reason = "it is not there" if isinstance(fault, FileNotFoundError) else reason_of(fault)
         raise InputError(f"{location} names no file that can be read: {reason}; {usage}") from fault
     bare = [each.removesuffix(next(filter(each.endswith, _COMPRESSED), "")) for each in data.files]
     kinds = {FORMATS.get(Path(each).suffix) for each in bare}
@@ -457,7 +457,9 @@ class ParquetFolder:
         self.progress.path.unlink()
 
     def close(self) -> None:
-        pass
+        if self.writer is not None:  # a file in progress is no part: it is written again
+            self.writer.close()
+            self.hidden.unlink(missing_ok=True)
 
 
 def csv_rows(columns: Chunk, first: bool) -> bytes:

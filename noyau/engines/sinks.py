@@ -37,8 +37,11 @@ def replace_file(path: Path, content: bytes) -> None:
     """Replace a file atomically: at any moment, also after a crash, it is the old one or the new one."""
     temporary = path.with_name(f".{path.name}.new")
     with writing(path):
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
+        try:
+            temporary.write_bytes(content)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 class Progress:
@@ -137,3 +140,5 @@ class RowFile:
 
     def close(self) -> None:
         self.file.close()
+        if not self.progress.path.exists():  # nothing to resume from
+            self.hidden.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from noyau.engines.reading import Chunk, Reading, require_columns
 from noyau.engines.sql.places import place_of
-from noyau.errors import InputError, MissingExtraError
+from noyau.errors import InputError, MissingExtraError, reason_of
 
 ROWS = 1 << 20  # of a part of arrays, and of a batch of a DuckDB relation
 
@@ -122,7 +122,7 @@ def _map_file(path: str, column: str, label: str, start: int = 0) -> Arrays:
     try:
         return Arrays({column: np.load(path, mmap_mode="r", allow_pickle=False)}, label, start, path)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as fault:
-        raise InputError(f"{path} cannot be mapped: {fault}") from fault
+        raise InputError(f"{path} cannot be mapped: {reason_of(fault)}") from fault
 
 
 def open_source(source: Any, columns: Sequence[str]) -> Any:

@@ -40,7 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _complain("interrupted", 130)
         except Termination as end:
             return _complain(f"ended by {end.signal.name}", 128 + end.signal)
-        except BrokenPipeError:  # the reader went away (`noyau show | head`)
+        except (BrokenPipeError, SystemExit) as end:  # the reader went away (`noyau show | head`): rich then exits
+            if isinstance(end, SystemExit) and not isinstance(end.__context__, BrokenPipeError):
+                raise
             _drop_stdout()
             return 141
         except MemoryError as error:
@@ -50,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return _complain(f"{printable(str(error.filename))}: {error.strerror}", 2)
             _drop_stdout()
             return _complain(f"what is printed, or a temporary file, cannot be written: {error.strerror or error}", 2)
+        finally:
+            command_line.remove_empty_folders()
 
 
 def _open_ends() -> None:

@@ -16,10 +16,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from noyau.errors import InputError, OutputError, output_errors
+from noyau.errors import InputError, OutputError, output_errors, reason_of
 from noyau.text import printable
 
 MOST_THREADS = 4096  # onnxruntime starts as many as it is asked for, if it can
+_created = set[Path]()  # folders that were missing
 COLORS = {"always": {"FORCE_COLOR": "1", "NO_COLOR": ""}, "never": {"FORCE_COLOR": "", "NO_COLOR": "1"}}
 
 
@@ -94,10 +95,19 @@ def is_stream(path: Path) -> bool:
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents. OutputError where that fails."""
     try:
+        _created.update(each for each in (folder, *folder.parents) if not each.exists())
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         name = printable(str(folder))
         raise OutputError(f"{name} is no folder and cannot be made one: {error.strerror}; name another") from error
+
+
+def remove_empty_folders() -> None:
+    """Remove the folders that a command created for its results and left empty, since it failed or was interrupted."""
+    for folder in sorted(_created, reverse=True):  # inner ones first
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+    _created.clear()
 
 
 def require_writable(place: Path) -> None:
@@ -119,13 +129,17 @@ def require_record_places(model: Path | None, *records: Path | None) -> None:
 
 
 def require_models(arguments: argparse.Namespace) -> None:
-    """InputError, before slow imports, where a model or a file of arrays that a command reads is not there."""
-    for name in ("model", "target", "against", "inputs", "calibration"):
+    """InputError, before slow imports, where a file that a command reads cannot be read, or a model is not there."""
+    for name in ("model", "target", "source", "against", "inputs", "calibration"):
         place = str(getattr(arguments, name, ""))
+        file = place.partition("::")[0]
         try:
-            os.stat(place if place.endswith((".onnx", ".npz")) else os.curdir)
+            if os.path.isfile(file):  # a pipe stays as it is
+                open(file, "rb").close()
+            elif place.endswith((".onnx", ".npz")):
+                os.stat(place)
         except (OSError, ValueError) as error:
-            raise InputError(f"{printable(place)} cannot be read: {getattr(error, 'strerror', error)}") from error
+            raise InputError(f"{printable(file)} cannot be read: {reason_of(error)}") from error
 
 
 class Step(str):

@@ -22,7 +22,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from noyau.errors import NoyauError, OutputError
+from noyau.errors import NoyauError, OutputError, reason_of
 
 T = TypeVar("T")
 LIMIT_BYTES = 512 * 2**20
@@ -55,7 +55,7 @@ def folder() -> Path:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         reason = _distrust(home.stat()) or (None if os.access(home, os.W_OK) else "it is read-only")
     except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = reason_of(error)
     if reason is None:
         return home
     message = f"the cache folder {home} is not used: {reason}; kernels are built again in each process"
@@ -109,7 +109,7 @@ def store(key: str, suffix: str, produce: Callable[[Path], object], limit_bytes:
     except NoyauError:
         raise
     except OSError as error:
-        place = error.filename or f"the cache folder {home}"
+        place = error.filename2 or error.filename or f"the cache folder {home}"  # a copy names its source first
         raise OutputError(f"{place} cannot be written: {error.strerror}; make room there") from error
     if limit_bytes != LIMIT_BYTES or next(_stored) % _SHRUNK_AT == 0:
         _sweep(home)

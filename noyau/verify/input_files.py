@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from noyau.dtypes import DType
-from noyau.errors import InputError
+from noyau.errors import InputError, reason_of
 from noyau.ir.graph import Graph, Node
 from noyau.ir.sizes import bind
 from noyau.text import printable, several
@@ -112,11 +112,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
             arrays = {name: file[name] for name in file.files}
     except InputError:
         raise
-    except FileNotFoundError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except (OSError, ValueError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        reason = printable(str(error).splitlines()[0]) if str(error) else type(error).__name__
-        raise InputError(f"{path} cannot be read as an .npz file of plain arrays: {reason}") from error
+        form = "" if isinstance(error, OSError) else " as an .npz file of plain arrays"
+        raise InputError(f"{path} cannot be read{form}: {printable(reason_of(error))}") from error
     strange = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
     if strange:
         raise InputError(f"{path}: {printable(strange[0])} is no array: write the file with np.savez")

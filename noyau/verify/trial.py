@@ -15,7 +15,7 @@ from typing import Protocol, assert_never
 
 import numpy as np
 
-from noyau.errors import CheckError, FindingKind, InputError, NoyauError, UnsupportedError
+from noyau.errors import CheckError, FindingKind, InputError, NoyauError, OutputError, UnsupportedError
 from noyau.ir import graph as nodes
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Graph
@@ -135,9 +135,9 @@ class KernelTrial:
         return self.fail(case, FindingKind.WRONG_VALUE, f"accepted what it must refuse: {refusal}")
 
     def judge_error(self, case: Case, error: NoyauError) -> Outcome:
-        """The outcome of a run that raised; a check omits the class of a CheckError. An UnsupportedError of a user's
-        kernel is raised again: noyau cannot run it here, which says nothing about the kernel."""
-        if self.is_check and isinstance(error, UnsupportedError):
+        """The outcome of a run that raised; a check omits the class of a CheckError, and raises what says nothing about
+        the kernel again: an UnsupportedError, as noyau cannot run it here, and an OutputError, as of a full disk."""
+        if self.is_check and isinstance(error, UnsupportedError | OutputError):
             raise error
         is_plain = self.is_check and isinstance(error, CheckError)
         note = str(error) if is_plain else f"ended with {type(error).__name__}: {error}"

@@ -8,7 +8,8 @@ import pytest
 from pyarrow import csv
 
 import noyau
-from noyau.engines import sources
+from noyau.engines import sinks, sources
+from noyau.errors import OutputError
 
 ROWS = 3000
 X = np.random.default_rng(0).normal(size=(ROWS, 2))
@@ -45,6 +46,24 @@ def test_work_that_is_ended_goes_on_without_loss_or_repetition(name, tmp_path, m
         assert table["y"].to_numpy().tolist() == (X[:, 0] * 2).tolist()
         assert table["name"].to_pylist() == columns["name"].tolist() and table.schema.field("y").type == pa.float64()
     assert os.listdir() == [name]
+
+
+@pytest.mark.parametrize("name", ["y.csv", "y.npy", "y.parquet"])
+def test_work_that_is_ended_before_any_progress_leaves_no_file(name, tmp_path, monkeypatch):
+    def end(rows, size):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        noyau.stream(scaled, {"x": X[:, 0]}, name, arguments={"by": 2.0}, memory=256 * 24 * 8, tell=end)
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
+
+
+def test_a_file_that_cannot_be_replaced_leaves_no_other(tmp_path):
+    (tmp_path / "y.json").mkdir()
+    with pytest.raises(OutputError, match="Is a directory"):
+        sinks.replace_file(tmp_path / "y.json", b"{}")
+    assert [each.name for each in tmp_path.iterdir()] == ["y.json"]
 
 
 def test_no_rows_are_an_empty_array(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 import noyau
+from noyau.engines import reductions
 from noyau.engines.stream import choose_engine, skew
 from noyau.errors import CheckError, InputError, MissingExtraError
 from noyau.jobs.cli import main
@@ -37,3 +38,8 @@ def test_what_an_engine_does_not_take_is_refused(tmp_path, capsys):
 
 def test_skew_is_told_by_the_longest_part():
     assert skew([("a", 1, 1.0), ("b", 9, 3.0)]) == "2 parts; the longest, b (9 rows), took 1.5 times the mean"
+
+
+def test_numbers_of_a_result_are_printed_without_their_types():
+    result = noyau.stream(reductions.Moments(), {"x": np.arange(5.0)})
+    assert str(result).splitlines()[-1] == "{'rows': 5, 'sum': 10.0, 'mean': 2.0, 'variance': 2.0}"

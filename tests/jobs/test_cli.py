@@ -1,20 +1,21 @@
 from __future__ import annotations
 
 import errno
-import importlib.metadata
 import os
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import noyau
 from noyau.errors import InputError
-from noyau.jobs import cli
+from noyau.jobs import cli, command_line
 from noyau.jobs.command_line import Command
 
 
@@ -45,9 +46,9 @@ def fail(error: BaseException):
     return run
 
 
-def test_the_script_is_installed():
-    scripts = importlib.metadata.entry_points(group="console_scripts", name="noyau")
-    assert not scripts or next(iter(scripts)).value == "noyau.jobs.cli:main"
+def test_the_script_is_the_program():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["scripts"] == {"noyau": "noyau.__main__:main"}
 
 
 @pytest.mark.parametrize("argv", [[], ["nonsense"], ["cache", "--nonsense"], ["doctor", "extra"], ["--nonsense"]])
@@ -94,6 +95,41 @@ def test_a_record_that_cannot_be_written_is_an_error_before_any_work(words, tmp_
     (tmp_path / "m.onnx").touch()
     assert cli.main([*words.split(), "--json", str(tmp_path)]) == 2
     assert f"{tmp_path} cannot be written: it is a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(f"{name} FILE" for name in ("check", "bench", "show", "profile")),
+        *(f"{name} FILE::f" for name in ("check", "bench", "show", "profile")),
+        "stream FILE::f x.csv",
+        "stream x.py::f FILE",
+        "bench x.py --inputs FILE",
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_line_of_the_same_words(words, tmp_path, capsys, monkeypatch):
+    def refuse(file, *_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), file)
+
+    file = tmp_path / "a file.py"
+    file.touch()
+    monkeypatch.setattr(command_line, "open", refuse, raising=False)
+    assert cli.main([word.replace("FILE", str(file)) for word in words.split()]) == 2
+    assert capsys.readouterr().err == f"noyau: {file} cannot be read: Permission denied\n"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), InputError("no")])
+def test_folders_that_were_created_for_nothing_are_removed(error, command, tmp_path):
+    def run(_):
+        for place in ("old/new/inner/a.json", "old/kept/b.json"):
+            command_line.require_record_places(None, tmp_path / place)
+        (tmp_path / "old" / "kept" / "b.json").touch()
+        raise error
+
+    (tmp_path / "old").mkdir()
+    command(run)
+    assert cli.main(["try"]) in (2, 130)
+    assert sorted(each.name for each in tmp_path.rglob("*")) == ["b.json", "kept", "old"]
 
 
 def test_no_help_has_the_percent_sign_of_a_format_twice(capsys):
@@ -179,15 +215,17 @@ def test_a_warning_is_one_line(command, capsys):
     assert warnings.showwarning is before
 
 
-@pytest.mark.parametrize("count", [1, 100_000])
-def test_a_reader_that_went_away_is_no_traceback(count):
+@pytest.mark.parametrize("printer", ["print", "Console().print"])
+@pytest.mark.parametrize("count", [1, 10_000])
+def test_a_reader_that_went_away_is_no_traceback(printer, count):
     program = f"""
 import sys
-from noyau.jobs import cli
+from rich.console import Console
+from noyau.jobs import cli, command_line
 from noyau.jobs.command_line import Command
 def run(_):
     for _ in range({count}):
-        print("a line")
+        {printer}("a line")
     return 0
 cli.COMMANDS["try"] = Command("tries", lambda parser: None, run)
 sys.exit(cli.main(["try"]))
@@ -205,7 +243,7 @@ sys.exit(cli.main(["try"]))
 def test_ctrl_c_of_a_process(tmp_path):
     program = f"""
 import sys, time
-from noyau.jobs import cli
+from noyau.jobs import cli, command_line
 from noyau.jobs.command_line import Command
 def run(_):
     open({str(tmp_path / "started")!r}, "w").close()

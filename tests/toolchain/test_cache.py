@@ -193,11 +193,12 @@ def test_an_interrupted_build_leaves_nothing(empty_cache):
     assert list(empty_cache.iterdir()) == []
 
 
-def test_a_full_disk_is_one_clear_error(empty_cache):
+@pytest.mark.parametrize("places", [(), ("/tmp/x.o", None, "{}/x.o")])
+def test_a_full_disk_is_one_clear_error(places, empty_cache):
     def produce(path: Path) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(28, "No space left on device", *(each and each.format(empty_cache) for each in places))
 
-    told = f"{empty_cache} cannot be written: No space left on device; make room"
+    told = f"{empty_cache}(/x.o)? cannot be written: No space left on device; make room"
     with pytest.raises(OutputError, match=told) as caught:
         cache.store(KEY, ".so", produce)
     assert caught.value.lacks_room

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from noyau.errors import ModelError
+from noyau.errors import ModelError, reason_of
 from noyau.frontends.onnx.tensors import array_of, check_dims, external_slice, is_external
 from noyau.frontends.onnx.upgrade import upgrade
 from noyau.frontends.onnx.verifier import verify
@@ -35,7 +35,7 @@ def parse(path: Path) -> onnx.ModelProto:
             raise ModelError(f"{path} is no plain file")
         content = path.read_bytes()
     except (OSError, ValueError) as fault:
-        raise ModelError(f"{path} cannot be read: {getattr(fault, 'strerror', None) or fault}") from fault
+        raise ModelError(f"{path} cannot be read: {reason_of(fault)}") from fault
     if not content:
         raise ModelError(f"{path} is empty")
     try:

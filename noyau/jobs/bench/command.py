@@ -43,12 +43,15 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     """Run the command. Returns 0 if every candidate that runs is right and none is slower than the limit, else 1."""
+    arguments.sizes = sizes_of(arguments.sizes, "--sizes")  # before slow imports
+    from noyau.jobs.bench.baseline.sources import baseline_path
     from noyau.jobs.bench.render import EXPORTS
     from noyau.jobs.report.text import print_record, write_text
 
     target, file = arguments.target, Path(arguments.target.partition("::")[0])
     exports = {kind: getattr(arguments, kind) for kind in EXPORTS if getattr(arguments, kind) is not None}
-    require_record_places(file, arguments.json, arguments.html, *exports.values())
+    saved = None if arguments.save is None else baseline_path(arguments.save)
+    require_record_places(file, arguments.json, arguments.html, saved, *exports.values())
     limit = share_of(arguments.fail_if_slower, "--fail-if-slower")
     command_line.require_limit("--budget", arguments.budget)
     if arguments.compare is not None and (arguments.against or arguments.device or arguments.save or arguments.html):
@@ -80,7 +83,7 @@ def _time(arguments: argparse.Namespace, limit: float, say: Callable[[str], None
     from noyau.ops.op_files import load_ops_or_functions
     from noyau.verify.input_files import read_arrays
 
-    target, sizes = arguments.target, sizes_of(arguments.sizes, "--sizes")
+    target, sizes = arguments.target, arguments.sizes
     baseline = None if arguments.compare is None else read_baseline(arguments.compare)
     what, maker = load_ops_or_functions(target)
     inputs: Any = maker if arguments.inputs is None else list(read_arrays(arguments.inputs).values())

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from noyau.errors import ModelError
+from noyau.errors import ModelError, reason_of
 from noyau.frontends import onnx as frontend
 from noyau.frontends.onnx_messages import reads, subgraphs
 
@@ -74,7 +74,7 @@ def read_side(path: Path, like: ModelSide | None = None) -> ModelSide:
             if node.op_type == "Constant" and value is not None:
                 constants[node.output[0]] = _constant(value, path.parent)
     except (ValueError, TypeError, OSError) as error:
-        raise ModelError(f"{path} holds a tensor that cannot be read: {error}") from error
+        raise ModelError(f"{path} holds a tensor that cannot be read: {reason_of(error)}") from error
     others = ((k, e) for k, e in enumerate(graph.node) if e.op_type != "Constant" or e.output[0] not in constants)
     nodes = tuple(_comparison_of(position, node, constants, opsets, path.parent) for position, node in others)
     inputs, outputs = [each for each in graph.input if each.name not in constants], list(graph.output)

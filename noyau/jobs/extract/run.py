@@ -33,7 +33,7 @@ from noyau.hosts.onnxruntime.subgraph import Path, path_between
 from noyau.ir.graph import Graph
 from noyau.ir.loops import Kernel, Role
 from noyau.ir.walk import extent_of
-from noyau.jobs.command_line import make_folder
+from noyau.jobs.command_line import make_folder, require_writable
 from noyau.kernels.c.parameters import RANGE
 from noyau.signatures.types import parse
 from noyau.text import package_text, printable
@@ -178,7 +178,8 @@ def require_room(file: File, *, force: bool) -> None:
     for place in (file, file.with_suffix(".npz"), file.with_suffix(".c")):
         if os.path.lexists(place) and not force:
             raise OutputError(f"{printable(str(place))} is there already: --force replaces it, or name another file")
-    make_folder(file.parent)
+        make_folder(file.parent)
+        require_writable(place)
 
 
 def wires_of(original: SourceModel) -> DefUse:

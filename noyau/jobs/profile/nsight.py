@@ -7,7 +7,7 @@ from contextlib import closing
 from itertools import dropwhile
 from pathlib import Path
 
-from noyau.errors import InputError
+from noyau.errors import InputError, reason_of
 from noyau.jobs.profile.record import ScriptProfile
 from noyau.jobs.profile.timeline import ON_GPU, call_rows, gap_threads, label, span
 from noyau.timing.ranges import Event
@@ -39,7 +39,8 @@ def profile_report(path: Path, top: int) -> ScriptProfile:
             raise ValueError("it has no kernel, copy, call of CUDA or range with a time")
         wall_us = max(each["ts"] + each["dur"] for each in events) - min(each["ts"] for each in events)
     except (OSError, sqlite3.Error, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is no export of {tool} that noyau reads: {error}; {ways} write one") from error
+        reason = f"{reason_of(error)}; {ways} write one"
+        raise InputError(f"{path} is no export of {tool} that noyau reads: {reason}") from error
     rows = tuple(call_rows(each for each in events if each["cat"] != "range"))
     busy = [each for each in events if each["cat"] in ON_GPU]
     names = (label("process_name", f"GPU {pid}", pid) for pid in {each["pid"] for each in busy})

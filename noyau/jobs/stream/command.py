@@ -99,7 +99,12 @@ def _run(arguments: argparse.Namespace) -> int:
             progress.update(task, advance=rows, total=total, rate=f"{progress.tasks[0].speed or 0:.3g} rows/s")
 
         how = {"arguments": values, "memory": memory, "resume": not arguments.restart, **same}
-        result = stream(op, arguments.source, arguments.output, columns=columns or None, tell=tell, **how)
+        try:
+            result = stream(op, arguments.source, arguments.output, columns=columns or None, tell=tell, **how)
+        except KeyboardInterrupt:
+            if Path(f"{arguments.output}.progress").exists():
+                console.print("noyau: the same command goes on from here; --restart begins anew", highlight=False)
+            raise
     write_found(arguments.json, {"source": arguments.source, "result": str(result)})
     print(result)
     return 0

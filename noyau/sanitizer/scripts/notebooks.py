@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from noyau.errors import InputError
+from noyau.errors import InputError, reason_of
 
 # Groups: the indent, the assignment's target, the magic itself.
 _MAGIC = re.compile(r"(\s*)([\w, ]+= *)?(%+\w.*|[!?].*|[\w.]+\?+\s*$)")
@@ -33,7 +33,8 @@ def cells_of(path: Path) -> list[Cell]:
         book = json.loads(path.read_text(encoding="utf-8"))
         sources = [cell["source"] for cell in book["cells"] if cell["cell_type"] == "code"]
     except (OSError, ValueError, KeyError, TypeError) as fault:
-        raise InputError(f"{path} is no notebook of Jupyter ({type(fault).__name__}: {fault}); save it again") from None
+        reason = f"{type(fault).__name__}: {reason_of(fault)}"
+        raise InputError(f"{path} is no notebook of Jupyter ({reason}); save it again") from None
     return [_cell(number, "".join(source)) for number, source in enumerate(sources, 1)]
 
 

@@ -50,6 +50,17 @@ def test_an_op_in_a_file_is_timed(file, name, capsys):
     assert [at["sizes"] for at in json.loads(record.read_text())["at"]] == [{"n": 50}, {"n": 60}]
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [("--sizes=WRONG", "--sizes WRONG is not NAME=N"), ("--save={}/x.json", "file is no folder")],
+)
+def test_what_cannot_be_is_said_before_the_file_runs(option, message, tmp_path, capsys):
+    (tmp_path / "ops.py").write_text("raise SystemExit('it ran')\n")
+    (tmp_path / "file").touch()
+    assert main(["bench", str(tmp_path / "ops.py"), option.format(tmp_path / "file")]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_functions_in_a_file_are_timed_and_what_is_wrong_is_the_exit_status(file, capsys):
     assert main(["bench", f"{file}::f,g", "--sizes", "n=20", "--budget", "0.05"]) == 1
     assert "g is wrong: wrong at" in capsys.readouterr().out

@@ -53,3 +53,9 @@ def test_files_are_replaced_on_demand_alone(model, tmp_path, capsys):
     assert main(arguments) == 2
     assert "--force replaces it" in capsys.readouterr().err
     assert main([*arguments, "--force"]) == 0
+
+
+def test_a_folder_that_takes_no_file_is_named_before_the_model_runs(model, monkeypatch, capsys):
+    monkeypatch.setattr("noyau.jobs.extract.run.extract", lambda *_, **__: pytest.fail("the model ran"))
+    assert main(["extract", str(model), "--between", "a,r:s", "-o", "/proc/norm.py"]) == 2
+    assert capsys.readouterr().err.startswith("noyau: /proc/norm.py cannot be written: ")

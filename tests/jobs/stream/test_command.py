@@ -20,3 +20,17 @@ from noyau.jobs.cli import main
 def test_a_pair_that_is_none_is_one_clear_line(option, text, form, capsys):
     assert main(["stream", "op.py::scaled", "x.csv", option, text]) == 2
     assert capsys.readouterr().err == f"noyau: {option} {text} is not {form}\n"
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_an_interrupted_stream_says_how_to_go_on(noted, tmp_path, monkeypatch, capsys):
+    def interrupted(op, source, sink, **_):
+        if noted:
+            (tmp_path / "y.csv.progress").touch()
+        raise KeyboardInterrupt
+
+    (tmp_path / "op.py").write_text("import noyau\n\n@noyau.op('f64[n] -> f64[n]')\ndef f(x):\n    return x\n")
+    monkeypatch.setattr("noyau.engines.stream.stream", interrupted)
+    assert main(["stream", f"{tmp_path / 'op.py'}::f", "x.csv", "-o", str(tmp_path / "y.csv")]) == 130
+    line = "noyau: the same command goes on from here; --restart begins anew\n" if noted else ""
+    assert capsys.readouterr().err == f"{line}noyau: interrupted\n"

@@ -19,7 +19,6 @@ from noyau.jobs.bench.baseline.sources import Baseline
 from noyau.jobs.bench.record import RETURNING, BenchRecord
 from noyau.jobs.bench.tasks import BenchOptions, BenchTask, Entry, tasks_of
 from noyau.jobs.bench.track import NumpyTrack, Say, name_of, race
-from noyau.jobs.command_line import make_folder
 from noyau.jobs.report.text import write_json
 from noyau.ops.op_files import load_ops_or_functions
 from noyau.text import printable
@@ -38,7 +37,6 @@ def save(name: str, target: str, what: object, record: BenchRecord) -> None:
     texts, folders = sources.sources_of(Path(file), what), sources.folders_of(Path(file))
     sizes = tuple(at.sizes for at in record.at)
     baseline = Baseline(name, f"{place}{mark}{names}", today(), record.machine, texts, folders, sizes)
-    make_folder(sources.baseline_path(name).parent)
     write_json(baseline.to_json(), sources.baseline_path(name))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from noyau.errors import InputError
+from noyau.errors import InputError, reason_of
 from noyau.ops.op import Op
 from noyau.text import fields_json, from_json, printable
 from noyau.timing.machine import Machine
@@ -64,7 +64,7 @@ def read_baseline(name: str) -> Baseline:
         remedy = f"save one with --save {printable(name)}"
         raise InputError(f"there is no baseline {printable(name)} ({path}): {remedy}") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"the baseline {path} cannot be read: {error}") from error
+        raise InputError(f"the baseline {path} cannot be read: {reason_of(error)}") from error
     if not isinstance(data, dict) or data.get("kind") != KIND:
         raise InputError(f"{path} is no baseline of noyau bench: name one that --save wrote")
     if (version := data.get("schema_version")) != VERSION:
@@ -95,7 +95,7 @@ def sources_of(file: Path, what: object) -> dict[str, str]:
     try:
         return {each.relative_to(root).as_posix(): each.read_text("utf-8") for each in sorted(files)}
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"a source of {file} cannot be kept: {error}") from error
+        raise InputError(f"a source of {file} cannot be kept: {reason_of(error)}") from error
 
 
 def folders_of(file: Path) -> tuple[str, ...]:

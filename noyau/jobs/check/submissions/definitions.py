@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from noyau.errors import InputError
+from noyau.errors import InputError, reason_of
 from noyau.jobs.check.submissions.problem import Problem, Status, Submission, Tolerance, Trial, field_of
 from noyau.text import printable, sizes_text
 
@@ -35,7 +35,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is no JSON: {error}") from error
+        raise InputError(f"{path} is no JSON: {reason_of(error)}") from error
 
 
 def read_definition(path: Path, workloads: Path | None) -> Problem:
@@ -63,7 +63,7 @@ def _workloads(path: Path) -> Iterator[Mapping[str, Any]]:
             try:
                 record = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise InputError(f"{path}:{number} is no JSON: {error}") from error
+                raise InputError(f"{path}:{number} is no JSON: {reason_of(error)}") from error
             yield record.get("workload", record) if isinstance(record, Mapping) else record
 
 
@@ -259,7 +259,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+        raise InputError(f"{path} cannot be read: {reason_of(error)}") from error
 
 
 def read_model(path: Path) -> Problem:

@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 
 from noyau.codegen.language import languages_for
 from noyau.dtypes import DType, of_array
-from noyau.errors import BuildError, InputError, ModelError, NoyauError, UnsupportedError, warn
+from noyau.errors import BuildError, InputError, ModelError, NoyauError, UnsupportedError, reason_of, warn
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.numpy.fast_calls import Argument
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager
@@ -124,8 +124,7 @@ def load(path: Path) -> Callable[..., Any]:
     except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError, OSError) as error:
         if isinstance(error, NoyauError):
             raise
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ModelError(f"{path} is no module that noyau saved: {printable(reason)}") from error
+        raise ModelError(f"{path} is no module that noyau saved: {printable(reason_of(error))}") from error
 
 
 def _load(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
