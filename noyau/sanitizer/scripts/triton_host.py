@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import triton
+from torch.autograd.function import BackwardCFunction, Function, FunctionCtx
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device as defaults
 from triton import testing
@@ -298,7 +299,39 @@ def torch_stood_in(look: Look, note: Note = lambda _: None) -> Iterator[None]:
                 return differentiate(*args, **named)
 
         patch(undone, torch.autograd, "_engine_run_backward", run_backward)
+        _patch_gradients(undone)
         yield
+
+
+def _patch_gradients(undone: ExitStack) -> None:
+    """Mark what a gradient's function of the script takes: the engine makes new tensors, which have no marks."""
+    apply, run = Function.__dict__["apply"].__func__, BackwardCFunction.apply
+    save, saved = FunctionCtx.save_for_backward, torch._C._FunctionBase.saved_tensors
+
+    def applied(cls: Any, *args: Any, **named: Any) -> Any:
+        result = apply(cls, *args, **named)
+        with torch._C.DisableTorchFunction():
+            for node in {each.grad_fn for each in parts((result,)) if is_marked(each)}:
+                if isinstance(node, BackwardCFunction):
+                    setattr(node, _MARK, True)
+        return result
+
+    def save_marks(node: Any, *tensors: Any) -> None:
+        node._noyau_marks = [*map(is_marked, tensors)]
+        save(node, *tensors)
+
+    def read_saved(node: Any) -> Any:
+        tensors = saved.__get__(node)
+        marks = getattr(node, "_noyau_marks", ()) or [False] * len(tensors)
+        return tuple(mark_tensors(each) if mark else each for each, mark in zip(tensors, marks, strict=True))
+
+    def differentiated(node: Any, *results: Any) -> Any:
+        return run(node, *(mark_tensors(results) if hasattr(node, _MARK) else results))
+
+    patch(undone, Function, "apply", classmethod(applied))
+    patch(undone, FunctionCtx, "save_for_backward", save_marks)
+    patch(undone, BackwardCFunction, "saved_tensors", property(read_saved))
+    patch(undone, BackwardCFunction, "apply", differentiated)
 
 
 # The interface of a GPU driver that Triton calls, by its own names.
