@@ -184,6 +184,7 @@ def _is_set_first(body: str, name: str) -> bool:
 def _addresses(region: str, heads: str) -> str:
     """Return text that takes the address of each variable that a region assigns to, so that its accesses are seen,
     unless the region or the `heads` of its loops declare it, with a word, a star or a comma before the name."""
+    region = _PRAGMA.sub("", region)  # a clause names variables, and declares none
     declared = r"(?:\w\s|[>*&,\[])[\s*&]*{}\s*[=;:,({{\[)]"
     names = set(_ASSIGNED.findall(re.sub(r"\benum\b[^;{}]*\{[^{}]*\}", "", region))) - set(_WORD.findall(heads))
     return " ".join(f"(void)&{each};" for each in sorted(names) if not re.search(declared.format(each), region))

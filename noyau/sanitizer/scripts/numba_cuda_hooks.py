@@ -225,6 +225,9 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         kernel._launch, kernel._compiled = self._hooks.launch or launch, self._compiled
         return kernel
 
+    def configure(self, griddim: Any, blockdim: Any, *rest: Any) -> HookedKernel:
+        return self[griddim, blockdim, *rest]
+
     def forall(self, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> HookedKernel:
         """Configure a launch of at least `ntasks` threads."""
         threads = tpb or FORALL

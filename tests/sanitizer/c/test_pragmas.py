@@ -89,6 +89,7 @@ def test_a_remedy_names_what_is_missing(lines, owners, remedy):
         ),
         ("#pragma omp parallel\n{ a = 1; }", []),
         ("#pragma omp parallel\n{ enum { b = 1, c = 2 }; a = b;\n#pragma omp task\n; }", ["a"]),
+        ("#pragma omp parallel\n{ for (j = 0; j < 9; j++)\n#pragma omp task shared(b, j)\nb[j] = 1; }", ["j"]),
     ],
 )
 def test_variables_of_a_construct_are_named_where_its_body_begins(text, names):

@@ -207,6 +207,12 @@ def test_for_all_launches_blocks_as_numba_would():
     assert (kernels["twice"].findings, x.tolist()) == ((), [2] * 1000)
 
 
+def test_a_launch_is_configured_by_name():
+    x = np.ones(100)
+    kernels, _ = kernels_of(lambda: cuda.jit(twice.py_func).configure((4, 1), 32)(x))
+    assert (kernels["twice"].findings, x.tolist()) == ((), [2] * 100)
+
+
 def test_a_long_launch_keeps_what_was_seen_and_goes_on(monkeypatch):
     monkeypatch.setattr("noyau.sanitizer.scripts.numba_cuda_hooks.MOST", 10_000)
     x, c = np.ones(50_000, np.float32), np.zeros(1, np.int32)

@@ -301,6 +301,45 @@ GRADIENT = """
 """
 
 
+CHAIN = """
+    import torch
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def double(x, out, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, lengths):
+            out = torch.empty_like(x)
+            double[(2,)](x, out, x.numel(), BLOCK=16)
+            ctx.save_for_backward(out, lengths)
+            return out
+
+        @staticmethod
+        def backward(ctx, dy):
+            (out, lengths), dx = ctx.saved_tensors, torch.empty_like(dy)
+            assert out.is_cuda and dy.is_cuda and not lengths.is_cuda and out.stride(0) > 0
+            double[(2,)](dy.contiguous(), dx, dy.numel(), BLOCK=16)
+            return dx, None
+
+    x, lengths = torch.ones(5, 5, device="cuda", requires_grad=True), torch.tensor([5, 5])
+    Double.apply(Double.apply(x, lengths).view(25), lengths).sum().backward()
+    assert x.grad.tolist() == [[4.0] * 5] * 5
+"""
+
+
+def test_what_the_engine_hands_to_a_gradient_lies_on_the_gpu(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(CHAIN), encoding="utf-8")
+    found = check_script(path)
+    assert (found.fault, found.findings) == ("", ())
+    assert [(each.name, each.calls) for each in found.kernels] == [("double", 4)]
+
+
 @pytest.mark.parametrize(("empty", "kinds"), [("zeros", set()), ("empty", {"uninitialised"})])
 def test_gradients_are_watched_as_they_are_computed(tmp_path, empty, kinds):
     path = tmp_path / "script.py"
