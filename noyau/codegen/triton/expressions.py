@@ -194,9 +194,9 @@ class TritonExpressions(SizeText):
             keeping = self.keeping(load.buffer, load.index)
             options += f", eviction_policy={keeping}" if keeping != EITHER else ""
             named = every_expression([Let("", load.where)]) if load.where is not None else ()
-            asked = self.dim_varies([each.dim for each in named if isinstance(each, Index)])
+            lanes = self.dim_varies([each.dim for each in named if isinstance(each, Index)])
             # Triton takes no mask of several cells at one place.
-            spread = f" + tl.where({unwrap(masks)}, 0, 0)" if asked and not self.dim_varies(load.index) else ""
+            spread = f" + tl.where({unwrap(masks)}, 0, 0)" if lanes and not self.dim_varies(load.index) else ""
             text = f"tl.load({self.cell(buffer, load.index)}{spread}{options})"
         return f"{text}.to(tl.float32)" if buffer.dtype in HALVES else text
 
