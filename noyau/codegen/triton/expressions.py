@@ -19,11 +19,11 @@ from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops
 from noyau.ir.dims import Dim, DimOp, Shape, never_negative, product
-from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Index, Load, Var
+from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Index, Let, Load, Var
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.operators import OPERATORS
 from noyau.ir.ranges import at_least_one, lowest
-from noyau.ir.walk import rewrite_expression
+from noyau.ir.walk import every_expression, rewrite_expression
 
 # The functions of rows.txt by their use. "quotient" divides a tile by one value: x is scaled, then multiplied by the
 # inverse of the divisor, which has the same scale; a Newton step makes the result the nearest float (Markstein 1990).
@@ -193,7 +193,11 @@ class TritonExpressions(SizeText):
         else:
             keeping = self.keeping(load.buffer, load.index)
             options += f", eviction_policy={keeping}" if keeping != EITHER else ""
-            text = f"tl.load({self.cell(buffer, load.index)}{options})"
+            named = every_expression([Let("", load.where)]) if load.where is not None else ()
+            lanes = self.dim_varies([each.dim for each in named if isinstance(each, Index)])
+            # Triton takes no mask of several cells at one place.
+            spread = f" + tl.where({unwrap(masks)}, 0, 0)" if lanes and not self.dim_varies(load.index) else ""
+            text = f"tl.load({self.cell(buffer, load.index)}{spread}{options})"
         return f"{text}.to(tl.float32)" if buffer.dtype in HALVES else text
 
     def again_loaded(self, load: Load, buffer: Buffer) -> str | None:

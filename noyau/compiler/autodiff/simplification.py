@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
 
-from noyau.compiler.passes.algebra import simplify_algebra
+from noyau.compiler.passes.algebra import everywhere, simplify_algebra
 from noyau.compiler.passes.cleanup import compose_views, drop_unused, merge_equal
 from noyau.compiler.passes.rewrite import Change, Rebuilder, rebuild, view_of
-from noyau.ir.dims import Shape, index_name
-from noyau.ir.graph import Graph, Map, Node, Reduce, View, downstream
+from noyau.ir.dims import Shape, index_name, indices, product
+from noyau.ir.graph import Constant, Graph, Iota, Map, Node, Reduce, View, downstream
 
 
 def simplify_gradient(graph: Graph, protected: Collection[str] = (), results: Collection[str] = ()) -> Graph:
@@ -18,7 +18,7 @@ def simplify_gradient(graph: Graph, protected: Collection[str] = (), results: Co
     reading = partial(read_results, protected=protected, results=results)
     rounding = partial(drop_rounding, gradients=protected, results=results)
     sharing = partial(share_divisors, protected=protected)
-    changes = (reading, drop_unused, compose_views, simplify_algebra, rounding, sharing)
+    changes = (reading, drop_unused, compose_views, drop_centred_sums, simplify_algebra, rounding, sharing)
     while True:
         simpler = graph
         for change in (*changes, merge_equal):
@@ -26,6 +26,28 @@ def simplify_gradient(graph: Graph, protected: Collection[str] = (), results: Co
         if simpler.nodes == graph.nodes:
             return drop_unused(simpler)
         graph = simpler
+
+
+def drop_centred_sums(graph: Graph) -> Graph:
+    """Take 0 for a sum of x - mean(x) over the axes of the mean: the sum of x times 0, NaN where that is not finite."""
+
+    def change(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:
+        centred = rebuilder.nodes[node.inputs[0]] if isinstance(node.kind, Reduce) else node
+        if not isinstance(node.kind, Reduce) or node.kind.monoid != "sum" or centred.kind != Map("subtract"):
+            return (node,)
+        ((total, index), (count, _)) = _quotient(rebuilder, centred.inputs[1]) or ((node.output, ()), (node.output, ()))
+        axes, shape, mean = node.kind.axes, centred.shape, rebuilder.nodes.get(total, node)
+        own = tuple(dim for axis, dim in enumerate(indices(len(shape))) if axis not in axes)
+        if (mean.kind, mean.inputs, index) != (node.kind, centred.inputs[:1], own):
+            return (node,)
+        number, extent = rebuilder.nodes[count].kind, product(shape[axis] for axis in axes)
+        is_all = isinstance(number, Iota) and number.index == extent
+        if not is_all and not (isinstance(number, Constant) and number.value == extent.constant):
+            return (node,)
+        zeros = everywhere(rebuilder, 0.0, node)
+        return (*zeros, replace(node, kind=Map("multiply"), inputs=(total, zeros[-1].output)))
+
+    return rebuild(graph, change)
 
 
 def drop_rounding(graph: Graph, gradients: Collection[str], results: Collection[str]) -> Graph:

@@ -20,6 +20,7 @@ from tests.codegen.triton.test_printer_golden import KEPT, kernel_of
 from tests.codegen.triton_compiled import Case, case, faults
 from tests.compiler.schedules.groups import reduced
 from tests.jobs.check.groups import Group
+from tests.trying import attempt
 
 ODD, FEW, LONG = {}, {"rows": 3, "n": 20000}, {"rows": 200, "n": 9001}
 # What the interpreter may take, for there a number has no type.
@@ -96,6 +97,7 @@ def test_texts_and_every_function_and_merge_compile():
     """In one process, for its imports take longer than most cases."""
     cases = function_and_merge_cases([(dtype, ("n",)) for dtype in TYPES], DType.F64, DType.BOOL)
     assert {name for name, _ in cases} >= {"sum", "prod", "max", "any", "argmax", "logsumexp"}
+    cases["one place under a mask of several"] = case(on_gpu(attempt(52035).lowered))
     assert wrong({**golden_cases(LONG), **cases}) == {}
 
 

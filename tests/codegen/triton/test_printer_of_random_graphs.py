@@ -20,6 +20,8 @@ def _small(monkeypatch):
     monkeypatch.setattr(rows, "KEPT", 4)
     monkeypatch.setattr(strategies, "CHUNK", 16)
     monkeypatch.setattr(strategies, "DEEP", 4)
+    monkeypatch.setattr(strategies, "MANY", 8)
+    monkeypatch.setattr(strategies, "HIGH", 2)
 
 
 def fault(seed: int) -> str | None:

@@ -62,6 +62,42 @@ def test_what_is_alike_along_the_axes_leaves_a_sum():
     assert len(sums) == 2
 
 
+def variance_of_rows(x):
+    centred = x - x.mean(1, keepdims=True)
+    return (centred * centred).mean(1)
+
+
+def variance_of_all(x):
+    return ((x - x.mean()) ** 2).mean()
+
+
+@pytest.mark.parametrize("function", [variance_of_rows, lambda x: variance_of_rows(x.T), variance_of_all])
+def test_a_sum_of_distances_from_the_mean_is_not_computed(function):
+    graph = traced(function, (3, 4))
+    derived = agrees(graph, arrays_for(graph, {"x_0": 3, "x_1": 4}))
+    assert not [node for node in derived.backward.nodes if isinstance(node.kind, Reduce)]
+
+
+def test_rows_without_a_mean_have_no_gradient_that_is_a_number():
+    derived, x = derive(traced(variance_of_rows, (2, 3)), ["x"]), np.array([[1.0, np.inf, 2.0], [1.0, 2.0, 4.0]])
+    saved = evaluate(derived.forward, {"x": x})
+    (gradient,) = evaluate(derived.backward, {**saved, "x": x, "grad_out": np.ones(2)}).values()
+    assert np.isnan(gradient).tolist() == [[True] * 3, [False] * 3]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: ((x - x.mean(0)) ** 2).sum(1),
+        lambda x: ((x - x.sum(1, keepdims=True) / 3.0) ** 2).sum(1),
+        lambda x: ((x - x.mean(1, keepdims=True)[::-1]) ** 2).sum(1),
+    ],
+)
+def test_a_sum_of_distances_from_another_value_is_computed(function):
+    graph = traced(function, (4, 4))
+    agrees(graph, arrays_for(graph, {"x_0": 4, "x_1": 4}))
+
+
 def rounding(between: DType, *outputs: str) -> Graph:
     x = given("x", ("n",), DType.F32)
     there = Node("there", Map("cast"), ("x",), between, SHAPE)

@@ -6,6 +6,7 @@ the next one merges them. If rows begin at any cell, tiles begin where 16 bytes 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from noyau.compiler.schedules.cpu.folds import State, are_alike, are_apart, expand_folds, fuse, levels, state_of
 from noyau.compiler.schedules.gpu import tiles
@@ -84,9 +85,12 @@ ONCE = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 4096, 8)  # for one pass, with late
 PIECE = ir.Tile("BLOCK", ir.TilePolicy.LIMITED, 2048, warp_factor=2)  # of a row without folds, one for each program
 
 
-def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kernel:
+Beside = Sequence[tuple[ir.Condition, ir.Tile]]
+
+
+def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True, beside: Beside = ()) -> ir.Kernel:
     """Rows that fit into a tile; long ones, if few, shared by several programs (`share`); other rows, in tiles one
-    after the other; each chosen by the sizes of the call."""
+    after the other; each chosen by the sizes of the call. `beside`: tiles of rows side by side, with conditions."""
     loops, inner = chain(body)
     tile, in_common = _beside(inner), _have_in_common(loops, inner)
     if in_common and (row := _in_a_row(loops, inner)):
@@ -97,8 +101,8 @@ def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kerne
         kernel, bodies = share_rows(kernel, loops, inner, lead)
         choices.add(few, lambda: bodies)
     is_read = passed != inner and not any(isinstance(s, ir.Loop) for s in inner)  # and not written, in one pass
-    extents = list(tiles.extents_of_tiles(inner))
-    in_pieces = not folds_in(inner) and tiles.in_one_tile(inner) and len(set(extents)) == 1
+    extents = list(dict.fromkeys(tiles.extents_of_tiles(inner)))
+    in_pieces = not folds_in(inner) and tiles.in_one_tile(inner) and len(extents) == 1
     most = READ if is_read else PIECES.number if in_pieces else KEPT
     fits = tiles.in_one_tile(inner) and tiles.all_at_most(extents, most)
     if in_common:
@@ -107,9 +111,9 @@ def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kerne
         is_power = compare("equal", Dim.of(KEPT) % maximum(1, cells.extent), tiles.ZERO)
         choices.add(ir.all_of((fits, lead.is_idle, ir.opposite(is_power))), lambda: [_in_one_run(loops, cells)])
 
-    def side() -> Statements:
+    def side(tile: ir.Tile) -> list[Statements]:
         row = replace(loops[-1], body=(*lead.lets, *whole(inner if folds_in(inner) else store_last(inner), lead)))
-        return tiles.on_grid(loops[:-1], (tiles.cut(row, tile, ir.Axis.THREADS),))
+        return [tiles.on_grid(loops[:-1], (tiles.cut(row, tile, ir.Axis.THREADS),))]
 
     def alone() -> Statements:
         if in_pieces:
@@ -117,8 +121,9 @@ def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kerne
         row = stream(online(inner, lead.cells, _group(kernel, inner)), _tile(inner, passed), lead)
         return tiles.on_grid(loops, (*lead.lets, *row))
 
+    for case, own in (*beside, (True, tile)):
+        choices.add(ir.all_of((fits, case)), partial(side, own))
     held = ir.all_of((_can_hold(inner, passed), lead.is_idle))
-    choices.add(fits, lambda: [side()])
     choices.add(held, lambda: [tiles.on_grid(loops, stream(inner, HELD, held=True))])
     choices.add(True, lambda: [alone()])
     return replace(kernel, launches=tuple(choices.launches))

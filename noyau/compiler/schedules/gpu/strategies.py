@@ -10,8 +10,10 @@ from dataclasses import replace
 from math import inf
 
 from noyau.compiler.schedules import primitives
-from noyau.compiler.schedules.cpu.folds import are_alike, is_ordered, lets_of_folds
+from noyau.compiler.schedules.cpu.folds import are_apart, is_ordered, lets_of_folds, levels
+from noyau.compiler.schedules.cpu.rows_in_lanes import runs_across
 from noyau.compiler.schedules.cpu.scatters import merges
+from noyau.compiler.schedules.cpu.strategy_choice import is_columns
 from noyau.compiler.schedules.cpu.transposes import reads_along
 from noyau.compiler.schedules.gpu import tiles as gpu_tiles
 from noyau.compiler.schedules.gpu.rows import SHORT, lead_of, rows, side_by_side
@@ -22,7 +24,7 @@ from noyau.dtypes import HALVES
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir import walk
-from noyau.ir.dims import Dim, Shape
+from noyau.ir.dims import Dim, Shape, product
 from noyau.ir.operators import Fact, has
 
 # Few cells, so that a thread has few: costly code is compiled once for each.
@@ -195,27 +197,77 @@ def _of_loops(kernel: ir.Kernel, body: Statements, loops: list[ir.Loop], inner: 
     carries = any(isinstance(s, ir.Alloc) or (isinstance(s, ir.Loop) and primitives.carries(s)) for s in every)
     if carries or any(map(is_ordered, walk.folds_in(inner))):
         return replace(kernel, launches=(side_by_side(body),))
-    if _is_columns(loops, inner):
+    if is_columns(body):
         return columns(kernel, body)
     if walk.folds_in(inner) or any(isinstance(s, ir.Loop) for s in inner):
-        return rows(kernel, body)
+        return rows(kernel, body) if not _lie_across(loops, inner) else _across(kernel, body, loops, inner)
     if not gpu_tiles.is_innermost(loops[-1]):
         return replace(kernel, launches=(side_by_side(body),))
     ways = reads_along(body)
     return replace(kernel, launches=(transpose(body, *ways),) if ways else map_(kernel, body))
 
 
-def _is_columns(loops: list[ir.Loop], inner: Statements) -> bool:
-    """Whether the folds are in the innermost loop, alike, and their loads run along that loop, not along the folds."""
-    folds = list(map(walk.fold_of, lets_of_folds(inner)))
-    is_plain = len(walk.folds_in(inner)) == len(folds) > 0 and not any(isinstance(s, ir.Loop) for s in inner)
-    if not is_plain or not are_alike(inner):
-        return False
-    pairs = [(fold, load) for fold in folds for load in walk.loads_of(fold.body)]
-    loads = [(fold, load) for fold, load in pairs if loops[-1].var in primitives.variables_of(load)]
-    along = [primitives.stride_of(load, loops[-1].var) for _, load in loads]
-    across = [primitives.stride_of(load, fold.loops[-1][0]) for fold, load in loads]
-    return along.count(Dim.of(1)) > across.count(Dim.of(1))
+MANY = 1 << 19  # cells of rows that lie across memory: of fewer, a launch for each pass takes longer than one for all
+# So many cells such a row has at most that have so many beside it in a tile that lines are whole, but of few cells in
+# all, of which more programs are faster.
+SMALL, TALL, HIGH = 1 << 16, 256, 1024
+NEAR = ir.Tile("ROWS", ir.TilePolicy.SHARING, 4096, warp_factor=2)
+
+
+def _lie_across(loops: list[ir.Loop], inner: Statements) -> bool:
+    """Whether memory runs along the loop around the rows, where folds read or where loops write."""
+    pairs = [(s, loop.var) for loop in inner if isinstance(loop, ir.Loop) for s in walk.every_statement(loop.body)]
+    stores = [(s, along) for s, along in pairs if isinstance(s, ir.Store)]
+    strides = [(primitives.stride_of(s, loops[-1].var), primitives.stride_of(s, along)) for s, along in stores]
+    return runs_across(inner, loops[-1].var) or any(across == Dim.of(1) != along for across, along in strides)
+
+
+def _across(kernel: ir.Kernel, body: Statements, loops: list[ir.Loop], inner: Statements) -> ir.Kernel:
+    """Rows that lie across memory, such as columns: short ones, or few cells, as other rows, many of them in a tile;
+    else a launch for each level of folds, and for each loop, along memory."""
+    cells = set(gpu_tiles.extents_of_tiles(inner))
+    whole = product((*(loop.extent for loop in loops), *cells))
+    large, tall = ir.opposite(gpu_tiles.all_at_most([whole], SMALL)), gpu_tiles.all_at_most(cells, TALL)
+    tiles = (ir.all_of((large, tall)), NEAR), (large, replace(NEAR, number=4 * NEAR.number))
+    one = rows(kernel, body, beside=tiles if len(cells) == 1 else ())
+    if len(cells) != 1 or (apart := in_levels(one, loops, inner)) is None:
+        return one
+    large = ir.opposite(gpu_tiles.all_at_most([whole], MANY))
+    many = ir.all_of((large, ir.opposite(gpu_tiles.all_at_most(cells, HIGH))))
+    split = primitives.each(*apart, _one)
+    launches = *primitives.where(ir.opposite(many), one.launches), *primitives.where(many, split.launches)
+    return replace(split, buffers=tuple(dict.fromkeys(split.buffers)), launches=launches)  # scratch of either is one
+
+
+def in_levels(kernel: ir.Kernel, loops: list[ir.Loop], inner: Statements) -> tuple[ir.Kernel, list[Statements]] | None:
+    """A block for each level of folds, whose results go to scratch, and for each loop, which comes before the last one
+    around it. None where rows have other statements, or extents of their own."""
+    shape = tuple(loop.extent for loop in loops)
+    names = {name for extent in (*shape, *gpu_tiles.extents_of_tiles(inner)) for name in extent.names}
+    is_plain = all(isinstance(s, ir.Let | ir.Loop | ir.Store) for s in inner) and gpu_tiles.in_one_tile(inner)
+    if not is_plain or any(name.startswith("#") for name in names):
+        return None
+    row = (sum((Dim.of(loop.var) * product(shape[at + 1 :]) for at, loop in enumerate(loops)), gpu_tiles.ZERO),)
+    blocks, done, scratch = list[Statements](), list[ir.Statement](), list[ir.Buffer]()
+    waiting = list(levels(inner))
+    while waiting:
+        own = [waiting.pop(0)]
+        while walk.is_fold(own[0]) and waiting and walk.is_fold(waiting[0]) and are_apart(own, waiting[0]):
+            own.append(waiting.pop(0))
+        if lets := lets_of_folds(tuple(own)):
+            results = [ir.Buffer(f"{let.name}.result", let.value.dtype, shape, ir.Role.SCRATCH) for let in lets]
+            pairs = list(zip(lets, results, strict=True))
+            own += [ir.Store((result.name,), row, (ir.Var(let.name, result.dtype),)) for let, result in pairs]
+            blocks.append(primitives.nest(loops, primitives.drop_unused((*done, *own))))
+            done += [replace(let, value=ir.Load(result.name, row, result.dtype)) for let, result in pairs]
+            scratch += results
+        elif isinstance(loop := own[0], ir.Let):
+            done.append(loop)
+        else:
+            around = [*loops[:-1], *([replace(loop, body=())] if isinstance(loop, ir.Loop) else []), loops[-1]]
+            last = loop.body if isinstance(loop, ir.Loop) else own
+            blocks.append(primitives.nest(around, primitives.drop_unused((*done, *last))))
+    return replace(kernel, buffers=(*kernel.buffers, *scratch)), blocks
 
 
 def with_hints(kernel: ir.Kernel) -> ir.Kernel:

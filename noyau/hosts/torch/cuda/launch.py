@@ -83,11 +83,16 @@ class ReplayPlan:
 
     def __init__(self, called: str, device: torch.device, record: CallRecord) -> None:
         self.called, self.device, self.index = called, device, device.index or 0
-        self.allocations, self.results = tuple(record.allocations), record.results
-        kernels = [(each, each.kernel) for each in record.launched]
+        own, used = len(record.inputs), {*record.results, *(at for each in record.launched for _, at in each.places)}
+        # Scratch of launches that did not run is left out.
+        kept = [*range(own), *sorted(at for at in used if at >= own)]
+        place = {at: number for number, at in enumerate(kept)}
+        self.allocations = tuple(record.allocations[at - own] for at in kept[own:])
+        self.results = tuple(place[at] for at in record.results)
         self.launched = [
-            (*direct(k.run), each.grid, k.function, k.packed_metadata, k, each.arguments, each.places)
-            for each, k in kernels
+            (*direct(k.run), each.grid, k.function, k.packed_metadata, k, each.arguments, places)
+            for each in record.launched
+            for k, places in [(each.kernel, tuple((number, place[at]) for number, at in each.places))]
         ]
 
     def __call__(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:

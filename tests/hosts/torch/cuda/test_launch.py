@@ -59,6 +59,25 @@ def test_what_was_noted_is_done_again(monkeypatch):
     assert again is not made
 
 
+def test_scratch_that_no_launch_reads_is_not_allocated_again(monkeypatch):
+    kernel, (x, y) = Compiled(), (torch.ones(3), torch.zeros(3))
+    noted = CallRecord([x], "f")
+
+    def function(x):
+        _, scratch, made = (TextTorch.empty((k,), dtype=x.dtype, device=x.device) for k in (7, 5, 3))
+        noted.note(kernel, (4,), (x, scratch, made))
+        return made
+
+    noted.results = (noted.place(cuda_launch.record_call(noted, function, [x], {})),)
+    monkeypatch.setattr(cuda_launch, "current_device", lambda: 0)
+    monkeypatch.setattr(cuda_launch, "raw_stream", lambda index: 11)
+    plan = ReplayPlan("f", torch.device("cpu"), noted)
+    assert [shape for shape, _ in plan.allocations] == [(5,), (3,)]
+    (again,) = plan([y])
+    (call,) = kernel.calls
+    assert (call[9], call[11], again.shape) == (y.data_ptr(), again.data_ptr(), (3,))
+
+
 def test_memory_that_runs_out_is_of_results_that_are_noted(monkeypatch):
     def none(*shape, **options):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
