@@ -155,12 +155,12 @@ class GraphReplay:
             return self.known(arguments)
         recorded = self.recorded
         if recorded is not None and recorded.fits(arguments, self.is_guarded):
-            if not (held := recorded.held()):
+            if not (numbers := recorded.holds()):
                 self.missed = 0
                 return recorded.again(arguments)
             self.missed, self.misses = self.missed + 1, self.misses + 1
             if self.misses > MOST_MISSED:
-                self.copy_held(held)
+                self.copy_held(numbers)
             return self.known(arguments)
         lies = [lies_at(arguments[at]) for at in self.places]
         if not self.count(lies, arguments):
@@ -199,9 +199,9 @@ class GraphReplay:
         except Exception as error:  # noqa: BLE001  of the driver, or of a function that is not for recordings
             self.drop(next(iter(str(error).splitlines()), type(error).__name__))
 
-    def copy_held(self, held: frozenset[int]) -> None:
+    def copy_held(self, numbers: frozenset[int]) -> None:
         """Have the function recorded anew, with copies of the results that are held, or drop it if these are large."""
-        copied = self.copied | held
+        copied = self.copied | numbers
         sizes = enumerate(tensors_in(self.recorded.results if self.recorded else ()))
         if copied != self.copied and self.tries < MOST_TRIES and is_small([each for at, each in sizes if at in copied]):
             self.copied, self.misses = copied, 0
@@ -295,7 +295,7 @@ class GraphRecording:
                 lent.setdefault(place, (storage, []))[1].append(number)
         self.lent = [(storage, _holders(storage), numbers) for storage, numbers in lent.values()]
 
-    def held(self) -> frozenset[int]:
+    def holds(self) -> frozenset[int]:
         """The numbers of the results that were lent in the last call, and that something holds."""
         return frozenset(at for storage, count, numbers in self.lent if _holders(storage) > count for at in numbers)
 
