@@ -3,8 +3,9 @@
 A step of one token is some hundred small launches, each of which takes the host longer than the GPU. A recording
 reads and writes at the addresses of its arguments: it is replayed if they are the same (parameters, caches), and small
 arguments with another address in each call (tokens) are copied. A few results are copied out of the memory of the
-recording. Many large results, such as the saved values and gradients of a training step, are lent: they lie in that
-memory, and the recording is replayed when nothing holds them any more; until then the function is launched as before.
+recording. Many, such as the saved values and gradients of a training step, are lent: they lie in that memory, and the
+recording is replayed when nothing holds them any more; until then the function is launched as before. Where some are
+held in every call, such as a loss until the next one is there, they are copied in a second recording.
 Where the GPU works for longer than the host, nothing is recorded, since nothing would be gained, until a later
 measurement says otherwise: other work of the GPU counts too."""
 
@@ -32,9 +33,9 @@ MOST_COPIED = 1 << 20  # bytes of arguments that lie elsewhere in each call
 MOST_GIVEN = 1 << 28  # bytes of results that are copied, in a tenth of a millisecond
 SMALL, FEW = 1 << 22, 4  # total bytes up to which any number of results is copied, and the most results of more bytes
 MOST_HELD = 1 << 33  # bytes that a recording may hold, its results too; and no more than half of what is free
-WARM = 3  # calls before a recording
+WARM = 3  # calls before a recording; twice as many of a backward, whose forward is recorded first
 MOST_TRIES = 8  # recordings of a function: a backward needs some calls until its forward is recorded
-MOST_MISSED = 8  # calls in a row during which results of the last replay are still held
+MOST_MISSED = 8  # calls during which results of the last replay are still held, until these are copied
 PAUSE = 32  # calls from one measurement of the GPU to the next
 SLOWER = 1.5  # times the seconds of the host: from there on it is the GPU that takes the time
 STEPWISE = "a graph is launched step by step: %s"
@@ -121,7 +122,7 @@ def tensors_in(results: Any) -> list[Tensor]:
 class GraphReplay:
     """A function of a list of tensors on a GPU, which is recorded after a few calls. `changed`: the positions of
     arguments that it changes, which are never copied; `is_guarded`: whether the caller has checked strides, as dynamo
-    does, except those of the arguments of a backward."""
+    does, except those of the arguments of a backward; `warm`: the calls before it is recorded."""
 
     def __init__(
         self, known: Known, arguments: Sequence[Any], changed: frozenset[int] = frozenset(), is_guarded: bool = False
@@ -129,10 +130,11 @@ class GraphReplay:
         self.known, self.changed, self.is_guarded = known, changed, is_guarded
         self.places = [at for at, each in enumerate(arguments) if isinstance(each, Tensor)]
         self.before: list[Place] = []
-        self.moving: set[int] = set()
-        self.calls, self.tries, self.missed, self.is_over = 0, 0, 0, not self.places
+        self.moving, self.moved, self.warm = set[int](), set[int](), WARM  # so far, and in the last call
+        self.calls, self.tries, self.missed, self.misses, self.is_over = 0, 0, 0, 0, not self.places
         self.clock, self.pause = LaunchClock(), -1
         self.recorded: GraphRecording | None = None
+        self.copied: frozenset[int] = frozenset()  # results that were held until after the next call
         self.lock = Lock()
 
     def __call__(self, arguments: list[Any]) -> Any:
@@ -153,11 +155,12 @@ class GraphReplay:
             return self.known(arguments)
         recorded = self.recorded
         if recorded is not None and recorded.fits(arguments, self.is_guarded):
-            self.missed = 0 if recorded.is_free() else self.missed + 1
-            if not self.missed:
+            if not (numbers := recorded.holds()):
+                self.missed = 0
                 return recorded.again(arguments)
-            if self.missed > MOST_MISSED:
-                self.drop("its results are held until after the next call")
+            self.missed, self.misses = self.missed + 1, self.misses + 1
+            if self.misses > MOST_MISSED:
+                self.copy_held(numbers)
             return self.known(arguments)
         lies = [lies_at(arguments[at]) for at in self.places]
         if not self.count(lies, arguments):
@@ -168,12 +171,13 @@ class GraphReplay:
     def count(self, lies: list[Place], arguments: Sequence[Any]) -> bool:
         """Count a call; whether it is time to record."""
         pairs = zip(self.places, lies, self.before or lies, strict=True)
-        self.moving |= {at for at, now, before in pairs if now != before}
+        last, self.moved = self.moved, {at for at, now, before in pairs if now != before}
+        self.moving = self.moved | (self.moving if self.tries else last)  # what is saved lies still from some call on
         self.before, self.calls = lies, self.calls + 1
         if self.moving & self.changed or sum(arguments[at].nbytes for at in self.moving) > MOST_COPIED:
             self.moving, self.calls = set(), 0
             self.tries += 1
-        elif self.calls <= WARM:
+        elif self.calls <= self.warm:
             return False
         if self.tries >= MOST_TRIES:
             self.drop("its arguments lie at new addresses too often")
@@ -182,7 +186,7 @@ class GraphReplay:
                 logging.INFO if self.pause < 0 else logging.DEBUG, STEPWISE, "the GPU takes longer than its launches"
             )
             self.before, self.clock, self.calls, self.pause = [], LaunchClock(), 0, PAUSE
-        return self.calls > WARM and not self.is_over and self.clock.is_decided()
+        return self.calls > self.warm and not self.is_over and self.clock.is_decided()
 
     def record(self, lies: list[Place], arguments: Sequence[Any]) -> None:
         """Record the function; where that fails, it is launched as before."""
@@ -191,9 +195,19 @@ class GraphReplay:
         fixed = {at: now for at, now in zip(self.places, lies, strict=True) if at not in self.moving}
         try:
             with beside_captures():
-                self.recorded = record_graph(self.known, arguments, sorted(self.moving), fixed, self.places)
+                self.recorded = record_graph(self.known, arguments, sorted(self.moving), fixed, self.copied)
         except Exception as error:  # noqa: BLE001  of the driver, or of a function that is not for recordings
             self.drop(next(iter(str(error).splitlines()), type(error).__name__))
+
+    def copy_held(self, numbers: frozenset[int]) -> None:
+        """Have the function recorded anew, with copies of the results that are held, or drop it if these are large."""
+        copied = self.copied | numbers
+        sizes = enumerate(tensors_in(self.recorded.results if self.recorded else ()))
+        if copied != self.copied and self.tries < MOST_TRIES and is_small([each for at, each in sizes if at in copied]):
+            self.copied, self.misses = copied, 0
+            self.forget()
+        elif self.missed > MOST_MISSED:
+            self.drop("its results are held until after the next call")
 
     def drop(self, reason: str) -> None:
         """Record nothing any more, and free the memory of the recording."""
@@ -252,42 +266,53 @@ class GraphRecording:
         self.addresses = [fixed[at][0] if at in fixed else None for at in range(max(places, default=-1) + 1)]
         self.stream = stream_now()
         self.results: Any = ()
-        self.shown: dict[int, tuple[int, ViewLie]] = {}  # results that lie in arguments: the argument, and how they lie
-        self.lent: list[tuple[Any, int]] = []  # memory of results that are not copied, and its least number of holders
+        self.shown: dict[
+            int, tuple[int, ViewLie]
+        ] = {}  # results that lie in arguments, or in what is copied behind them
+        self.lent: list[tuple[Any, int, list[int]]] = []  # memory that is not copied, its least holders, its results
+        self.memory: list[Tensor] = []  # what is copied
 
-    def lend(self, inputs: Sequence[Any]) -> None:
-        """Copy no result: results in memory of arguments become views of those, others views of the recording."""
+    def lend(self, inputs: Sequence[Any], copied: frozenset[int] = frozenset()) -> None:
+        """Results in memory of arguments become views of those. Others are `copied`, by their numbers, with all
+        their memory, so that they share it as before; the rest become views of the recording."""
         owners = {each.untyped_storage().data_ptr(): at for at, each in enumerate(inputs) if isinstance(each, Tensor)}
-        memory: dict[int, Any] = {}
+        lent: dict[int, tuple[Any, list[int]]] = {}
         self.results = list(self.results) if isinstance(self.results, tuple | list) else self.results
         for number, each in enumerate(tensors_in(self.results)):
-            storage = each.untyped_storage()
-            if each.numel() and storage.data_ptr() in owners:
-                at = owners[storage.data_ptr()]
-                begins = each.storage_offset() - inputs[at].storage_offset()
-                if each.dtype != inputs[at].dtype or not reads_alike(each, inputs[at]):
-                    raise RuntimeError("a result is a view of an argument in another dtype, negated or conjugated")
-                self.shown[number] = at, (tuple(each.shape), tuple(each.stride()), begins)
+            storage, sources = each.untyped_storage(), [*inputs, *self.memory]
+            place = storage.data_ptr()
+            if number in copied and not ((each.numel() and place in owners) or each.is_conj() or each.is_neg()):
+                cells = storage.nbytes() // each.element_size()
+                self.memory.append(SHOWS(each, (cells,), (1,), -each.storage_offset()))
+                owners[place], sources = len(sources), [*sources, self.memory[-1]]
+            if place in owners and (each.numel() or number in copied):
+                source = sources[owners[place]]
+                if each.dtype != source.dtype or not reads_alike(each, source):
+                    raise RuntimeError("a result shares memory in another dtype, negated or conjugated")
+                begins = each.storage_offset() - source.storage_offset()
+                self.shown[number] = owners[place], (tuple(each.shape), tuple(each.stride()), begins)
             else:
-                memory.setdefault(storage.data_ptr(), storage)
-        self.lent = [(storage, _holders(storage)) for storage in memory.values()]
+                lent.setdefault(place, (storage, []))[1].append(number)
+        self.lent = [(storage, _holders(storage), numbers) for storage, numbers in lent.values()]
 
-    def is_free(self) -> bool:
-        """Whether nothing holds the results that were lent in the last call."""
-        return all(_holders(storage) <= count for storage, count in self.lent)
+    def holds(self) -> frozenset[int]:
+        """The numbers of the results that were lent in the last call, and that something holds."""
+        return frozenset(at for storage, count, numbers in self.lent if _holders(storage) > count for at in numbers)
 
     def lies(self, arguments: Sequence[Any]) -> Any:
-        """The lent results, none of them copied."""
-        numbers, result = iter(range(len(self.results))), list[Any]()
-        for each in self.results:
+        """The results: copies, and those that are lent."""
+        sources = [*arguments, *(each.clone() for each in self.memory)]
+        many = self.results if isinstance(self.results, list) else [self.results]
+        numbers, result = iter(range(len(many))), list[Any]()
+        for each in many:
             if not isinstance(each, Tensor):
                 result.append(each)
             elif (number := next(numbers)) in self.shown:
                 at, lies = self.shown[number]
-                result.append(SHOWS(arguments[at], *lies))
+                result.append(SHOWS(sources[at], *lies))
             else:
                 result.append(SHOWS(each, tuple(each.shape), tuple(each.stride()), 0))
-        return tuple(result)
+        return tuple(result) if many is self.results else result[0]
 
     def fits(self, arguments: Sequence[Any], is_guarded: bool = False) -> bool:
         """Whether the arguments that are not copied lie where they lay at the recording, on the same stream.
@@ -301,7 +326,7 @@ class GraphRecording:
     def close(self) -> None:
         """Free the memory of the recording, which no other recording shares. While another thread captures, torch frees
         nothing, and this memory with the next."""
-        graph, self.graph, self.results, self.rooms, self.lent = self.graph, None, (), {}, []
+        graph, self.graph, self.results, self.rooms, self.lent, self.memory = self.graph, None, (), {}, [], []
         if graph is not None:
             with beside_captures(), contextlib.suppress(RuntimeError):
                 graph.reset()
@@ -318,36 +343,30 @@ class GraphRecording:
         for at, room in self.rooms.items():
             room.copy_(arguments[at])
         self.graph.replay()
-        lent = self.lies(arguments) if self.lent else None
+        results = self.lies(arguments)
         arguments.clear()  # not before: another thread might be given their memory
-        if lent is not None:
-            return lent
-        if isinstance(self.results, tuple | list):
-            return tuple([each.clone() if isinstance(each, Tensor) else each for each in self.results])
-        return self.results.clone()
+        return results
 
 
 def record_graph(
-    known: Known, arguments: Sequence[Any], moving: Sequence[int], fixed: dict[int, Place], places: list[int]
+    known: Known, arguments: Sequence[Any], moving: Sequence[int], fixed: dict[int, Place], copied: frozenset[int]
 ) -> GraphRecording:
-    """Record a function with these arguments, those of `moving` copied. RuntimeError where they are not on the current
-    GPU, where a copied result has memory of an argument, or where the recording holds too much."""
+    """Record a function with these arguments, those of `moving` copied, and the results `copied`; all where they are
+    few. RuntimeError where they are not on the current GPU, or where the recording holds too much."""
+    places = sorted([*moving, *fixed])
     (device, *others) = {arguments[at].device for at in places}
     if others or (device.type, device.index) != ("cuda", stream_now()[0]):
         raise RuntimeError("not all of its arguments are on the current GPU")
     with torch.inference_mode(False), torch.no_grad():
         rooms = {at: room_of(arguments[at]) for at in moving}
     inputs = [rooms.get(at, each) for at, each in enumerate(arguments)]
-    own = {each.untyped_storage().data_ptr() for each in inputs if isinstance(each, Tensor)}
     result = GraphRecording(torch.cuda.CUDAGraph(), rooms, fixed, places)
     most = min(MOST_HELD, torch.cuda.mem_get_info(device)[0] // 2)
     held = torch.cuda.memory_reserved(device)  # allocations of other threads count too: then it is dropped
     try:
         result.results = capture_graph(result.graph, known, list(inputs), device)  # it empties its list
-        if is_small(result.results) or not isinstance(result.results, tuple | list):
-            require_apart(tensors_in(result.results), own)
-        else:
-            result.lend(inputs)
+        results = tensors_in(result.results)
+        result.lend(inputs, frozenset(range(FEW)) if len(results) <= FEW and is_small(results) else copied)
         held = torch.cuda.memory_reserved(device) - held
         if held > most:
             raise RuntimeError(f"its recording holds {held} bytes")
@@ -373,15 +392,6 @@ def room_of(tensor: Tensor) -> Tensor:
     if cells * tensor.element_size() > MOST_COPIED:
         raise RuntimeError("cells of an argument whose address changes lie far apart")
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-
-
-def require_apart(results: Sequence[Tensor], own: set[int]) -> None:
-    """Raise RuntimeError where copies of results would differ: for shared memory, or cells that are not packed."""
-    taken = [each.untyped_storage().data_ptr() for each in results]
-    if own & set(taken) or len(set(taken)) < len(taken):
-        raise RuntimeError("a result shares memory with an argument or another result")
-    if any(torch.empty_like(each, device="meta").stride() != each.stride() for each in results):
-        raise RuntimeError("the cells of a result are not side by side in memory")
 
 
 def capture_graph(graph: Any, known: Known, inputs: list[Any], device: torch.device) -> Any:

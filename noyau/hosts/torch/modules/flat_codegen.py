@@ -19,7 +19,7 @@ from torch import Tensor, fx
 from noyau.compiler.lowering.input_layouts import packed_strides
 from noyau.hosts.torch.cuda.device import has_early_launches
 from noyau.hosts.torch.cuda.device_call import DeviceCall
-from noyau.hosts.torch.modules.cuda_graph import SHOWS, GraphReplay, is_capturing, is_on_gpu, is_repeatable
+from noyau.hosts.torch.modules.cuda_graph import SHOWS, WARM, GraphReplay, is_capturing, is_on_gpu, is_repeatable
 from noyau.hosts.torch.modules.device_inputs import is_static
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
 from noyau.hosts.torch.modules.parallel_products import join_products
@@ -354,6 +354,7 @@ class Flat:
         known = noting.text.function(self.slowly)
         if self.replays and is_on_gpu(results):
             known = GraphReplay(known, inputs, changed_arguments(module.graph), not noting.text.is_backward)
+            known.warm += WARM * noting.text.is_backward
         self.known, self.module = known, None
         return results
 

@@ -2,7 +2,8 @@
 
 Attention masks that depend on no input are dropped, or become `is_causal`, so that attention keeps torch's fastest
 kernels. Results of norms under autocast get the dtypes of torch's CPU kernels, where its tensors without cells have
-others: a kernel that was compiled to read those would be called with these. Draws under a checkpoint get results."""
+others: a kernel that was compiled to read those would be called with these. Draws under a checkpoint get results, and
+backward no seeds of draws that there are not."""
 
 import operator
 import re
@@ -107,6 +108,21 @@ def complete_drawn(graph: fx.Graph) -> None:
             args, words = fx.node.map_arg((args, words), lambda each: each.meta["val"])
             with detect_fake_mode() or nullcontext():
                 node.meta["val"] = called(*args, **words)
+
+
+def free_seeds(graph: fx.Graph) -> None:
+    """Give attention's backward without dropout, which reads no seeds, empty ones: torch leaves its own on the host."""
+    for node in list(graph.nodes):
+        names = [each.name for each in getattr(getattr(node.target, "_schema", None), "arguments", ())]
+        words = arguments_of(node, names) if "philox_seed" in names else {}
+        for seed in (words["philox_seed"], words["philox_offset"]) if words.get("dropout_p") == 0 else ():
+            if seed.meta["val"].dim():
+                continue
+            how = {name: getattr(seed.meta["val"], name) for name in ("dtype", "device")}
+            with graph.inserting_before(node):
+                own = graph.call_function(torch.ops.aten.empty.memory_format, ([],), how)
+            own.meta["val"] = seed.meta["val"]
+            node.replace_input_with(seed, own)
 
 
 def _is_mixed(node: fx.Node) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils.checkpoint import CheckpointPolicy
 
 from noyau.hosts.torch.cuda.device_call import DeviceCall
@@ -49,6 +50,25 @@ def fill_zeros(graph: fx.Graph) -> None:
             zeros.add(node)
         elif node.op == "call_function" and node.args and node.args[0] in zeros and shows(node):
             zeros.add(node)
+
+
+def place_constants(module: fx.GraphModule) -> None:
+    """Copy constants of the host to the GPU where they are read once, not in each call: numbers in a module's text."""
+    for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten._to_copy.default):
+        lifted = node.args[0]
+        source = lifted.args[0] if lifted.target is torch.ops.aten.lift_fresh_copy.default else lifted
+        value = getattr(module, source.target, None) if source.op == "get_attr" and "." not in source.target else None
+        if isinstance(value, torch.Tensor) and value.device.type == "cpu" != node.meta["val"].device.type:
+            name = f"{source.target}_of_{node.name}"
+            with unset_fake_temporarily(), torch.no_grad():
+                module.register_buffer(name, node.target(value, **node.kwargs))
+            with module.graph.inserting_before(node):
+                node.args, node.kwargs = (module.graph.get_attr(name),), {}
+            node.target = torch.ops.aten.lift_fresh_copy.default
+            node.args[0].meta["val"] = node.meta["val"]
+            for each in dict.fromkeys((lifted, source)):
+                if not each.users:
+                    module.graph.erase_node(each)
 
 
 def drop_detached(graph: fx.Graph) -> None:

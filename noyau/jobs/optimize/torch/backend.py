@@ -30,13 +30,11 @@ from noyau.codegen.triton.row_attention import RowAttention
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import BuildError, InputError, UnsupportedError
 from noyau.hosts.torch.cuda.device import beside_captures
-from noyau.hosts.torch.modules import executor
+from noyau.hosts.torch.modules import executor, graph_corrections, simplification
 from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.device_inputs import is_static, is_symbolic
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
-from noyau.hosts.torch.modules.graph_corrections import complete_drawn, correct_dtypes, fold_masks
 from noyau.hosts.torch.modules.rewrite import rewrite
-from noyau.hosts.torch.modules.simplification import drop_detached, fill_zeros, keep_compared, merge_equal, simplify
 from noyau.ir import ranges
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, begin_triton
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, host_of, optimize_graph, runner
@@ -69,15 +67,16 @@ def cut_in_two(
     joint: fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward and the backward graph, by a minimum cut of the saved values."""
-    fill_zeros(joint.graph)
-    drop_detached(joint.graph)
-    merge_equal(joint.graph)
-    keep_compared(joint.graph, num_fwd_outputs)
-    correct_dtypes(joint.graph)
+    simplification.fill_zeros(joint.graph)
+    simplification.drop_detached(joint.graph)
+    simplification.merge_equal(joint.graph)
+    simplification.keep_compared(joint.graph, num_fwd_outputs)
+    graph_corrections.correct_dtypes(joint.graph)
+    graph_corrections.free_seeds(joint.graph)
     with config.patch(cse=False):  # merge_equal has done it, and torch's own pass imports all of inductor
         forward, backward = min_cut_rematerialization_partition(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)
-    complete_drawn(forward.graph)
-    complete_drawn(backward.graph)
+    graph_corrections.complete_drawn(forward.graph)
+    graph_corrections.complete_drawn(backward.graph)
     return forward, backward
 
 
@@ -228,7 +227,7 @@ def _in_few_bits(
 
 def _compile_graphs(module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord) -> Run:
     on_gpu = any(getattr(each, "is_cuda", False) for each in inputs)
-    fold_masks(module)
+    graph_corrections.fold_masks(module)
     if on_gpu:
         COMPILER.start()
     waits = not (on_gpu and may_wait(wishes, record)) or is_symbolic(inputs)
@@ -265,7 +264,8 @@ class GraphCompiler:
     def compile(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> Boxed:
         """A graph of ATen operators as a function of a list of tensors, which it empties: noyau's kernels where they
         are right and win, the rest as the options say."""
-        fill_zeros(module.graph)  # of inference
+        simplification.fill_zeros(module.graph)  # of inference
+        simplification.place_constants(module)
         names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
         tangents = [at for at, name in enumerate(names) if name.startswith("tangents")]
         if is_prompt(module.graph, self.wishes, self.record):
@@ -295,9 +295,9 @@ class GraphCompiler:
                 give_back()
 
     def _host_of(self, module: fx.GraphModule, ahead: AheadOfTime) -> TorchHost | CudaHost:
-        correct_dtypes(module.graph)
+        graph_corrections.correct_dtypes(module.graph)
         if modules_sites.device_of(module.graph) != modules_sites.CPU:
-            simplify(module.graph)
+            simplification.simplify(module.graph)
         with _disable_current_modes():  # torch is tracing, and tensors in its modes would have no cells
             return host_of(module.graph, self.wishes, ahead, self.wishes.rest == "inductor")
 

@@ -22,7 +22,6 @@ from noyau.hosts.torch.modules.cuda_graph import (
     is_repeatable,
     is_small,
     lies_at,
-    require_apart,
     room_of,
     tensors_in,
 )
@@ -56,11 +55,12 @@ def recorded(monkeypatch):
     """The recordings that were made."""
     found = []
 
-    def recording(known, arguments, moving, fixed, places):
+    def recording(known, arguments, moving, fixed, copied):
         rooms = {at: arguments[at].clone() for at in moving}
         graph = Graph(known, [rooms.get(at, each) for at, each in enumerate(arguments)])
-        made = GraphRecording(graph, rooms, fixed, places)
+        made = GraphRecording(graph, rooms, fixed, sorted([*moving, *fixed]))
         made.results = graph.results = (torch.empty(3),)
+        made.lend(graph.given, frozenset({0}))
         found.append((moving, graph))
         return made
 
@@ -134,42 +134,86 @@ def test_results_of_a_file_are_a_list(kind, recorded):
     assert made.again([])[1] is None
 
 
-def test_what_is_lent_is_used_again_when_nobody_holds_it(recorded, monkeypatch):
-    """Results that lie in the recording, one that is an argument, and one that is none."""
-    seen = []
+@pytest.fixture
+def lent(monkeypatch, recorded):
+    """A function whose recordings are real but for the GPU: results that lie in the recording, two of them in one
+    memory, one that is an argument, and one that is none."""
 
     def known(arguments):
         (x,) = arguments
         arguments.clear()
-        seen.append(x)
-        return (x * 2, x[1:], None)
+        double = x * 2
+        return (double, x[1:], None, x.sum(), double[1:])
 
-    def recording(known, arguments, moving, fixed, places):
-        graph = Graph(known, list(arguments))
-        made = GraphRecording(graph, {}, fixed, places)
+    class Replays(Graph):
+        def replay(self):
+            self.replays += 1
+            for each, fresh in zip(self.results, self.known(list(self.given)), strict=True):
+                if each is not None:
+                    each.copy_(fresh)
+
+    def recording(known, arguments, moving, fixed, copied):
+        graph = Replays(known, list(arguments))
+        made = GraphRecording(graph, {}, fixed, sorted([*moving, *fixed]))
         graph.results = made.results = known(list(arguments))
-        made.lend(arguments)
+        made.lend(arguments, copied)
         return made
 
     monkeypatch.setattr(cuda_graph, "record_graph", recording)
-    run, x = GraphReplay(known, [CACHE]), torch.arange(3.0)
+    return GraphReplay(known, [CACHE])
+
+
+def test_what_is_lent_is_used_again_when_nobody_holds_it(lent):
+    run, x = lent, torch.arange(3.0)
     for _ in range(WARM):
         run([x])
-    double, rest, none = run([x])
+    double, rest, none, *others = run([x])
+    others.clear()
     assert none is None and rest.data_ptr() == x[1:].data_ptr()
-    launched, lent = len(seen), double.data_ptr()
+    lies, replays = double.data_ptr(), run.recorded.graph.replays
     x.fill_(5)
     assert run([x])[0].tolist() == [10.0] * 3 and double.tolist() == [0.0, 2.0, 4.0]  # held: launched as before
-    assert len(seen) == launched + 1
+    assert run.recorded.graph.replays == replays
     view = double[1:]
     del double
-    assert run([x])[0].data_ptr() != lent
+    assert run([x])[0].data_ptr() != lies
     del view
-    assert run([x])[0].data_ptr() == lent and run.recorded.graph.replays == 2
-    held = run([x])
-    for _ in range(cuda_graph.MOST_MISSED + 1):
-        assert held[0].tolist() == [10.0] * 3 == run([x])[0].tolist()
-    assert run.is_over
+    assert run([x])[0].data_ptr() == lies and run.recorded.graph.replays == replays + 1
+
+
+def test_what_is_held_in_every_call_is_copied_and_the_rest_stays_lent(lent):
+    run, x = lent, torch.arange(3.0)
+    kept = [run([x.fill_(number)])[3] for number in range(WARM + cuda_graph.MOST_MISSED + 9)]  # as losses are
+    assert [each.item() for each in kept] == [3.0 * number for number in range(len(kept))]
+    assert not run.is_over and run.copied == {2} and len(run.recorded.lent) == 1
+    assert run.recorded.graph.replays == 7
+
+
+def test_what_forward_saves_at_new_addresses_until_it_is_recorded_is_not_copied(recorded):
+    cache, saved = CACHE.clone(), [torch.full((3,), 1.0 + number) for number in range(WARM + 2)]
+    run = GraphReplay(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
+    run.warm = 2 * WARM
+    for number in range(2 * WARM + 3):
+        at = min(number, WARM + 1)
+        assert run([saved[at], WEIGHT, cache])[0][0].item() == 2.0 * (1 + at) + number + 1
+    ((moving, _),) = recorded
+    assert moving == []
+
+
+def test_results_that_share_memory_share_it_in_their_copies(lent):
+    run, x = lent, torch.arange(3.0)
+    for number in range(WARM + 2 * cuda_graph.MOST_MISSED + 6):
+        double, *_, part = run([x.fill_(number)])
+    assert run.recorded.graph.replays and part.data_ptr() == double[1:].data_ptr()
+    run([x.fill_(-1.0)])
+    assert double.add_(1).tolist() == [2.0 * number + 1] * 3 and part.tolist() == [2.0 * number + 1] * 2
+
+
+def test_large_results_that_are_held_end_the_recording(lent, monkeypatch):
+    run, x = lent, torch.arange(3.0)
+    monkeypatch.setattr(cuda_graph, "is_small", lambda results: not results)
+    held = [run([x])[0] for _ in range(WARM + cuda_graph.MOST_MISSED + 2)]
+    assert run.is_over and held[WARM].tolist() == [0.0, 2.0, 4.0]
 
 
 def test_a_few_results_are_copied_and_many_large_ones_lent():
@@ -225,14 +269,23 @@ def test_a_parameter_that_lies_otherwise_from_the_same_place_on(recorded):
     assert not run.recorded.fits([square.t()])
 
 
-def test_results_that_copies_would_not_be():
-    one, two = torch.zeros(4, 3), torch.zeros(3, 4).t()
-    require_apart([one, two], set())
-    for wrong in ([one, one[1:]], [one[:, :1].expand(4, 3)], [one[:, ::2]]):
-        with pytest.raises(RuntimeError, match=r"shares memory|not side by side"):
-            require_apart(wrong, set())
-    with pytest.raises(RuntimeError, match="shares memory with an argument"):
-        require_apart([one], {one.untyped_storage().data_ptr()})
+@pytest.mark.parametrize("kind", [torch.conj, lambda x: x[:, :1].expand(4, 3), lambda x: x[:, ::2]])
+def test_copies_are_what_the_results_were(kind, recorded):
+    x = torch.randn(4, 3, dtype=torch.complex64)
+    made = GraphRecording(Graph(lambda given: (), []), {}, {}, [])
+    made.results = made.graph.results = (kind(x), x)
+    made.graph.replay = lambda: None
+    made.lend([], frozenset({0, 1}))
+    for got, wanted in zip(made.again([]), made.results, strict=True):
+        assert torch.equal(got, wanted) and got.stride() == wanted.stride() and got.is_conj() == wanted.is_conj()
+
+
+def test_results_in_one_memory_of_two_dtypes_are_not_copied(recorded):
+    x = torch.zeros(4)
+    made = GraphRecording(Graph(lambda given: (), []), {}, {}, [])
+    made.results = (x, x.view(torch.int32))
+    with pytest.raises(RuntimeError, match="a result shares memory in another dtype"):
+        made.lend([], frozenset({0, 1}))
 
 
 class Mark:
@@ -438,5 +491,5 @@ def test_a_conjugate_of_an_argument_is_not_lent_as_the_argument(shows, recorded)
     x = torch.randn(3, dtype=torch.complex64)
     made = GraphRecording(Graph(lambda given: given, [x]), {}, {}, [])
     made.results = (shows(x),)
-    with pytest.raises(RuntimeError, match="a view of an argument in another dtype, negated or conjugated"):
+    with pytest.raises(RuntimeError, match="a result shares memory in another dtype, negated or conjugated"):
         made.lend([x])

@@ -152,6 +152,45 @@ def test_a_step_of_many_launches_is_recorded(graphs, monkeypatch):
     assert bool(getattr(made[0].flat.known, "recorded", None)) is graphs
 
 
+class Attended(torch.nn.Module):
+    """Attention with a mask that it writes down, a tied matrix, and a state that training changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(64, 64) / 8)
+        self.register_buffer("seen", torch.zeros(64))
+
+    def forward(self, x):
+        self.seen.mul_(0.9).add_(x.detach().mean((0, 1)), alpha=0.1)
+        steps = torch.tensor([0.5, 0.25, 0.125, 0.0], device=x.device)
+        heads = (x @ self.weight).unflatten(-1, (4, 16)).transpose(1, 2)
+        places = torch.arange(x.shape[1], device=x.device)
+        mask = -(places[:, None] - places).abs() * steps[:, None, None]
+        mixed = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask)
+        return (mixed.transpose(1, 2).flatten(2) @ self.weight.t() + x).square().mean()
+
+
+def test_a_training_step_with_attention_is_recorded_though_its_losses_are_kept(monkeypatch):
+    made = []
+    flat = flat_codegen.flat
+    monkeypatch.setattr(flat_codegen, "flat", lambda *given, **more: made.append(flat(*given, **more)) or made[-1])
+    one = Attended().to("cuda")
+    other = Attended().to("cuda")
+    other.load_state_dict(one.state_dict())
+    run, losses = torch.compile(one, backend=backend, options={"keep": "all"}), []
+    for number in range(40):
+        x = torch.randn(3, 16, 64, device="cuda", generator=torch.Generator("cuda").manual_seed(number))
+        for module, each in ((one, run), (other, other)):
+            if number % 3 != 1:  # elsewhere gradients of two steps add up
+                module.zero_grad()
+            losses.append(each(x))
+            losses[-1].backward()
+        assert off(one.weight.grad, other.weight.grad) < 2e-5 and off(one.seen, other.seen) < 1e-5
+        torch.cuda.synchronize()
+    assert all(off(got, want) < 1e-5 for got, want in zip(losses[::2], losses[1::2], strict=True))
+    assert [each.flat.known.recorded is not None for each in made] == [True, True]
+
+
 def recordings_of(function, *given, calls=8):
     """The results of calls of a function, and what its recording is after them."""
     made = []

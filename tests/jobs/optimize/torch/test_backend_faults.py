@@ -27,7 +27,7 @@ def fail(*_, **__):
 
 @pytest.mark.parametrize("place", ["rewrite", "optimize_graph"])
 def test_a_fault_leaves_its_graph_to_torch(monkeypatch, place):
-    monkeypatch.setattr(torch_backend, place, fail)
+    monkeypatch.setattr(f"{torch_backend.__name__}.{place}", fail)
     function, record = compiled(bent)
     x = torch.randn(3, 4)
     with pytest.warns(RuntimeWarning, match=FAULT) as said:
@@ -48,9 +48,9 @@ def test_a_fault_in_the_graph_of_a_gradient(monkeypatch):
     assert [bool(graph.whole) for graph in record.graphs] == [False, True]
 
 
-@pytest.mark.parametrize("place", ["AheadOfTime", "trace_with_autograd", "merge_equal"])
+@pytest.mark.parametrize("place", ["AheadOfTime", "trace_with_autograd", "simplification.merge_equal"])
 def test_a_fault_before_there_is_a_graph_leaves_all_to_torch(monkeypatch, place):
-    monkeypatch.setattr(torch_backend, place, fail)
+    monkeypatch.setattr(f"{torch_backend.__name__}.{place}", fail)
     function, record = compiled(bent)
     x = torch.randn(3, 4, requires_grad=True)
     with pytest.warns(RuntimeWarning, match=FAULT) as said:
