@@ -14,7 +14,7 @@ import logging
 import operator
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import cache
 from threading import Lock
 from typing import Any, TypeAlias
@@ -108,9 +108,10 @@ def is_on_gpu(results: Any) -> bool:
     return bool(tensors) and all(each.is_cuda for each in tensors)
 
 
-def is_small(results: Any) -> bool:
-    """Whether results are small enough to be copied in no time."""
-    sizes = [each.nbytes for each in tensors_in(results)]
+def is_small(results: Any, own: Container[int] = ()) -> bool:
+    """Whether results can be copied in no time, with all their memory; of arguments, at `own`, none is copied."""
+    storages = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors_in(results)}
+    sizes = [size for place, size in storages.items() if place not in own]
     return sum(sizes) <= SMALL or (sum(sizes) <= MOST_GIVEN and len(sizes) <= FEW)
 
 
@@ -266,9 +267,7 @@ class GraphRecording:
         self.addresses = [fixed[at][0] if at in fixed else None for at in range(max(places, default=-1) + 1)]
         self.stream = stream_now()
         self.results: Any = ()
-        self.shown: dict[
-            int, tuple[int, ViewLie]
-        ] = {}  # results that lie in arguments, or in what is copied behind them
+        self.shown: dict[int, tuple[int, ViewLie]] = {}  # results in memory of arguments, or of what is copied
         self.lent: list[tuple[Any, int, list[int]]] = []  # memory that is not copied, its least holders, its results
         self.memory: list[Tensor] = []  # what is copied
 
@@ -365,8 +364,8 @@ def record_graph(
     held = torch.cuda.memory_reserved(device)  # allocations of other threads count too: then it is dropped
     try:
         result.results = capture_graph(result.graph, known, list(inputs), device)  # it empties its list
-        results = tensors_in(result.results)
-        result.lend(inputs, frozenset(range(FEW)) if len(results) <= FEW and is_small(results) else copied)
+        results, own = tensors_in(result.results), {each.untyped_storage().data_ptr() for each in tensors_in(inputs)}
+        result.lend(inputs, frozenset(range(FEW)) if len(results) <= FEW and is_small(results, own) else copied)
         held = torch.cuda.memory_reserved(device) - held
         if held > most:
             raise RuntimeError(f"its recording holds {held} bytes")

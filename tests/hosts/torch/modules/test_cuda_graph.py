@@ -211,15 +211,23 @@ def test_results_that_share_memory_share_it_in_their_copies(lent):
 
 def test_large_results_that_are_held_end_the_recording(lent, monkeypatch):
     run, x = lent, torch.arange(3.0)
-    monkeypatch.setattr(cuda_graph, "is_small", lambda results: not results)
+    monkeypatch.setattr(cuda_graph, "is_small", lambda results, own=(): not results)
     held = [run([x])[0] for _ in range(WARM + cuda_graph.MOST_MISSED + 2)]
     assert run.is_over and held[WARM].tolist() == [0.0, 2.0, 4.0]
 
 
-def test_a_few_results_are_copied_and_many_large_ones_lent():
-    cells = torch.empty(cuda_graph.SMALL // 4, device="meta")
-    assert is_small((cells,) * cuda_graph.FEW) and is_small((cells[:9],) * 99)
-    assert not is_small((cells,) * (cuda_graph.FEW + 1))
+def test_a_few_results_are_copied_and_many_large_ones_lent(monkeypatch):
+    monkeypatch.setattr(cuda_graph, "SMALL", 64)
+    few = [torch.empty(16) for _ in range(cuda_graph.FEW)]
+    assert is_small(few) and is_small([torch.empty(1) for _ in range(16)])
+    assert not is_small([*few, torch.empty(16)])
+
+
+def test_a_small_view_of_much_memory_is_copied_with_all_of_it_and_is_not_small(monkeypatch):
+    monkeypatch.setattr(cuda_graph, "MOST_GIVEN", cuda_graph.SMALL)
+    large = torch.empty(cuda_graph.SMALL // 4 + 1)
+    assert not is_small([large[:2]]) and not is_small((large[:2], large[2:3]))
+    assert is_small([large[:2], torch.ones(1)], {large.data_ptr()})
 
 
 def test_a_recording_that_is_dropped_is_taken_apart(recorded):
