@@ -229,7 +229,10 @@ class _Hearing:
             results = read_results(path)
             number = path.name.split("-")[1]
             if results is not None and number.isdigit() and int(number) in truths:
-                write_as_reference(folder / path.name, Answer.of(results), truths[int(number)]["a"])
+                pairs = zip(Answer.of(results).results, truths[int(number)]["a"].native, strict=False)
+                # In the shapes of the reference, if they have as many cells.
+                shaped = [got.reshape(right.shape) if got.size == right.size else got for got, right in pairs]
+                write_results(folder / path.name, shaped, {})
         limits = replace(self.judge.limits, memory_bytes=2 * self.judge.limits.memory_bytes)
         self.judge.job("verdicts", self.problem.wish(None), folder, limits)
         return {str(name): str(text) for name, text in _json(folder / "verdicts.json").items()}
@@ -362,12 +365,6 @@ class _Hearing:
         yield from (f"not run: {few(labels, 3, '; ')}: {reason}" for reason, labels in reasons.items())
 
 
-def write_as_reference(path: Path, answer: Answer, truth: Truth) -> None:
-    """Write results for the task's own check, in the shapes of the reference if they have as many cells."""
-    pairs = zip(answer.results, truth.native, strict=False)
-    write_results(path, [got.reshape(native.shape) if got.size == native.size else got for got, native in pairs], {})
-
-
 def _record(number: int, answer: Answer, truth: Truth, own: str | None, tolerance: Any) -> TrialRecord:
     """The errors of a call, and the verdict of the benchmark's rule."""
     pairs = [(got, want) for got, want in zip(answer.results, truth.native, strict=False) if got.shape == want.shape]
@@ -381,15 +378,11 @@ def _record(number: int, answer: Answer, truth: Truth, own: str | None, toleranc
     if tolerance is not None:
         rule = len(pairs) == len(truth.native) and all(passes(got, want, tolerance) for got, want in pairs)
     values = [each for pair in wide for each in pair]
-    worst = [finite(max((float(each.max(initial=0.0)) for each in part), default=0.0)) for part in (away, near)]
+    worst = [max((float(each.max(initial=0.0)) for each in part), default=0.0) for part in (away, near)]
+    worst = [each if math.isfinite(each) else 0.0 for each in worst]  # the schema of traces demands it
     has_nan = any(np.isnan(each).any() for each in values)
     has_inf = not has_nan and any(np.isinf(each).any() for each in values)
     return TrialRecord(number, rule, worst[0], worst[1], bool(has_nan), bool(has_inf))
-
-
-def finite(number: float) -> float:
-    """The number, or 0 if it is not finite: the schema of traces demands it."""
-    return number if math.isfinite(number) else 0.0
 
 
 def _kernels(seen: Mapping[str, Any]) -> list[Mapping[str, Any]]:
