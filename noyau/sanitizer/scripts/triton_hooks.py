@@ -101,17 +101,13 @@ class _TritonHooks:
     def run(self, function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any) -> FakeCompiledKernel:
         """Run a launch or a warm-up of a kernel."""
         if grid is not None:
-            programs = self.grid or grid
-
-            def interpreted(*args: Any, **named: Any) -> None:
-                interpreter.interpret(function, args, named, programs)
-
-            self.launch(interpreted, function, args, named, programs)
+            self.launch(function, args, named, self.grid or grid)
         return FakeCompiledKernel(partial(interpreter.run, function))
 
-    def launch(
-        self, run: Callable[..., Any], function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any
-    ) -> None:
+    def launch(self, function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any) -> None:
+        def run(*args: Any, **named: Any) -> None:
+            interpreter.interpret(function, args, named, grid)
+
         session, name, place = self.session, python_function(function).__name__, place_of(function)
         names = list(inspect.signature(python_function(function)).parameters)
         own = {each: value for each, value in named.items() if each in names}
