@@ -33,10 +33,8 @@ ACCESSES = 8  # a row of notes begins with the number of a memory times this, pl
 
 _VERBS = {
     Access.READ: ("reads", "read"),
-    Access.WRITE: ("writes", "written"),
-    Access.ATOMIC: ("merges into", "merged into"),
-    Access.SAME_WRITE: ("writes", "written"),
-    Access.SWAP: ("merges into", "merged into"),
+    **dict.fromkeys((Access.WRITE, Access.SAME_WRITE), ("writes", "written")),
+    **dict.fromkeys((Access.ATOMIC, Access.SWAP), ("merges into", "merged into")),
 }
 # Remedies of races by the owners that meet: two blocks, the host, streams; and of updates of one cell.
 _BETWEEN_BLOCKS = {
@@ -320,7 +318,6 @@ def _message(observation: Observation, route: Route) -> str:
 
 
 _ATOMICS = {ast.Add: "add", ast.Sub: "sub"}
-_ORDERS = {"numba_cuda": "no barrier in between", "cuda": "no barrier in between"}  # within a block
 _UPDATE = re.compile(r"^(?P<target>[^=;{}]+?)\s*(?P<sign>[+-])=\s*(?P<value>[^;{}]+);")
 _INCREMENT = re.compile(r"^(?:(?P<target>[^=;{}+]+)\+\+|\+\+(?P<other>[^=;{}+]+));")
 
@@ -336,8 +333,8 @@ def race_drawing(
     columns = [max(len(two), len(other_verb) + len(cell) + 1), max(len(one), len(verb) + len(cell) + 1)]
     head = f"{' ' * width}  {two:<{columns[0]}}  {one}"
     is_between_blocks = len({each.partition(" of block ")[2] for each in owners}) > 1
-    nothing = "nothing orders the two"
-    missing = between or (nothing if is_between_blocks else _ORDERS.get(language, nothing))
+    has_barriers = language in ("cuda", "numba_cuda") and not is_between_blocks
+    missing = between or ("no barrier in between" if has_barriers else "nothing orders the two")
     first = f"{other_line:>{width}}  {f'{other_verb} {cell}':<{columns[0]}}"
     if line == other_line:
         return head, f"{first}  {verb} {cell}   <- {missing}"
@@ -386,5 +383,4 @@ _CHANGES: Mapping[str, Callable[[str], str]] = {"cuda": _in_cuda, "numba_cuda": 
 
 def update_text(text: str, language: str) -> str:
     """Rewrite a line that updates a cell as an atomic; "" for other lines, or without a word in the language."""
-    change = _CHANGES.get(language)
-    return change(text) if change else ""
+    return _CHANGES[language](text) if language in _CHANGES else ""
