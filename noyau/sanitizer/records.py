@@ -333,7 +333,7 @@ def race_drawing(
     columns = [max(len(two), len(other_verb) + len(cell) + 1), max(len(one), len(verb) + len(cell) + 1)]
     head = f"{' ' * width}  {two:<{columns[0]}}  {one}"
     is_between_blocks = len({each.partition(" of block ")[2] for each in owners}) > 1
-    has_barriers = language in ("cuda", "numba_cuda") and not is_between_blocks
+    has_barriers = language in _BETWEEN_BLOCKS and not is_between_blocks
     missing = between or ("no barrier in between" if has_barriers else "nothing orders the two")
     first = f"{other_line:>{width}}  {f'{other_verb} {cell}':<{columns[0]}}"
     if line == other_line:

@@ -53,25 +53,20 @@ def hooks_of_script(session: ScriptSession, launch: Any, text: str) -> Iterator[
         watched = WatchedRun(check.findings, check.accesses or 0, notes=notes)
         session.add(check.name, check.language, place, ", ".join(check.shapes), watched)
 
-    def watch(hooks: str, *wishes: Any, **named: Any) -> None:
-        """Install the hooks of a package until the end of the block; those of Triton if it interprets."""
-        if hooks != "triton_hooks" or _interprets(session):
-            undone.enter_context(import_module(f"{_HOOKS}.{hooks}").install_hooks(session, *wishes, **named))
-
     with ExitStack() as undone:
         undone.enter_context(briefly())
         patch_allclose(undone, partial(session.note_difference, "allclose"))
         OBSERVERS.append(judged)
         undone.callback(OBSERVERS.remove, judged)
         if find_spec("numba") is not None:
-            begin = partial(watch, "numba_hooks", launch, is_early=_names(text, "cuda"))
+            begin = partial(_install, "numba_hooks", undone, session, launch, is_early=_names(text, "cuda"))
             if _names(text, "numba") or "numba" in sys.modules:
                 begin()
             else:
                 undone.enter_context(when_imported("numba", begin))
         elif _names(text, "numba"):
             session.notes.append("numba is not installed, so none of its kernels can run; run: pip install numba")
-        begin = partial(watch, "triton_hooks", launch and launch[0])
+        begin = partial(_install, "triton_hooks", undone, session, launch and launch[0])
         has_triton = find_spec("triton") is not None and find_spec("torch") is not None
         if _names(text, "triton") or (has_triton and _names(text, "torch") and _names(text, "cuda")):
             begin()
@@ -85,6 +80,12 @@ def hooks_of_script(session: ScriptSession, launch: Any, text: str) -> Iterator[
             own = extensions.Extensions(session, Path(sys.argv[0]).resolve().parent, TIME_S, scratch)
             undone.enter_context(extensions.stood_in(own))
         yield
+
+
+def _install(hooks: str, undone: ExitStack, session: ScriptSession, launch: Any, **named: Any) -> None:
+    """Install the hooks of a package until `undone` ends; those of Triton if it interprets."""
+    if hooks != "triton_hooks" or _interprets(session):
+        undone.enter_context(import_module(f"{_HOOKS}.{hooks}").install_hooks(session, launch, **named))
 
 
 def _names(text: str, package: str) -> bool:

@@ -136,8 +136,7 @@ class _TritonHooks:
             return
         written = [b for a, b in zip(before, tensors, strict=True) if not np.array_equal(a, self.bytes_of(b))]
         self.note_work(f"the kernel {name}", tensors, written)
-        ones = (each for each in written if each.numel() == 1 and each.dtype in (torch.int32, torch.int64))
-        self.counters |= {storage_of(each): each for each in ones}
+        self.counters |= {storage_of(t): t for t in written if t.numel() == 1 and t.dtype in (torch.int32, torch.int64)}
         watched = triton_launch.report_run(session.script, name, f"{size}; launched {triton_launch.grid}")
         notes = tuple(note for note in watched.notes if not note.startswith(("launched: ", "watched: ")))
         limit = f"it makes more than {MOST} accesses, so {triton_launch.hooks.part} were watched"
