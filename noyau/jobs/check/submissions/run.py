@@ -98,17 +98,12 @@ def check_submissions(
                 verdicts.append(Verdict(problem, submission.name, *refusal))
             else:
                 say(Step(f"checking {submission.name}", number, len(submissions)))
-                verdicts.append(_heard(_Hearing(problem, submission, judge, folder, Path(name) / str(number))))
+                try:
+                    verdicts.append(_Hearing(problem, submission, judge, folder, Path(name) / str(number)).verdict())
+                except (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
+                    reason = f"what it left cannot be judged: {type(error).__name__}: {printable(str(error))[:200]}"
+                    verdicts.append(Verdict(problem, submission.name, Status.NOT_CHECKED, reason))
         return verdicts
-
-
-def _heard(hearing: _Hearing) -> Verdict:
-    """The verdict of a hearing, even if the submission's files are invalid."""
-    try:
-        return hearing.verdict()
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
-        reason = f"what it left cannot be judged: {type(error).__name__}: {printable(str(error))[:200]}"
-        return Verdict(hearing.problem, hearing.submission.name, Status.NOT_CHECKED, reason)
 
 
 def _evaluate(problem: Problem, judge: Referee, folder: Path, root: Path) -> tuple[Status, str] | None:
@@ -378,11 +373,15 @@ def _record(number: int, answer: Answer, truth: Truth, own: str | None, toleranc
     if tolerance is not None:
         rule = len(pairs) == len(truth.native) and all(passes(got, want, tolerance) for got, want in pairs)
     values = [each for pair in wide for each in pair]
-    worst = [max((float(each.max(initial=0.0)) for each in part), default=0.0) for part in (away, near)]
-    worst = [each if math.isfinite(each) else 0.0 for each in worst]  # the schema of traces demands it
+    worst = [finite(max((float(each.max(initial=0.0)) for each in part), default=0.0)) for part in (away, near)]
     has_nan = any(np.isnan(each).any() for each in values)
     has_inf = not has_nan and any(np.isinf(each).any() for each in values)
     return TrialRecord(number, rule, worst[0], worst[1], bool(has_nan), bool(has_inf))
+
+
+def finite(number: float) -> float:
+    """The number, or 0 if it is not finite: the schema of traces demands it."""
+    return number if math.isfinite(number) else 0.0
 
 
 def _kernels(seen: Mapping[str, Any]) -> list[Mapping[str, Any]]:
