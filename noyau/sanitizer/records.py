@@ -318,6 +318,7 @@ def _message(observation: Observation, route: Route) -> str:
 
 
 _ATOMICS = {ast.Add: "add", ast.Sub: "sub"}
+_ORDERS = {"numba_cuda": "no barrier in between", "cuda": "no barrier in between"}  # within a block
 _UPDATE = re.compile(r"^(?P<target>[^=;{}]+?)\s*(?P<sign>[+-])=\s*(?P<value>[^;{}]+);")
 _INCREMENT = re.compile(r"^(?:(?P<target>[^=;{}+]+)\+\+|\+\+(?P<other>[^=;{}+]+));")
 
@@ -333,8 +334,8 @@ def race_drawing(
     columns = [max(len(two), len(other_verb) + len(cell) + 1), max(len(one), len(verb) + len(cell) + 1)]
     head = f"{' ' * width}  {two:<{columns[0]}}  {one}"
     is_between_blocks = len({each.partition(" of block ")[2] for each in owners}) > 1
-    has_barriers = language in _BETWEEN_BLOCKS and not is_between_blocks
-    missing = between or ("no barrier in between" if has_barriers else "nothing orders the two")
+    nothing = "nothing orders the two"
+    missing = between or (nothing if is_between_blocks else _ORDERS.get(language, nothing))
     first = f"{other_line:>{width}}  {f'{other_verb} {cell}':<{columns[0]}}"
     if line == other_line:
         return head, f"{first}  {verb} {cell}   <- {missing}"
@@ -383,4 +384,5 @@ _CHANGES: Mapping[str, Callable[[str], str]] = {"cuda": _in_cuda, "numba_cuda": 
 
 def update_text(text: str, language: str) -> str:
     """Rewrite a line that updates a cell as an atomic; "" for other lines, or without a word in the language."""
-    return _CHANGES[language](text) if language in _CHANGES else ""
+    change = _CHANGES.get(language)
+    return change(text) if change else ""
