@@ -128,9 +128,7 @@ class Devices(TorchFunctionMode):  # type: ignore[misc]
         result = func(*map(_here, args), **{key: _here(each, key == "device") for key, each in named.items()})
         if is_for_gpu and name in _COPYING and isinstance(first, torch.Tensor) and not is_marked(first):
             result = result.clone() if storage_of(result) == storage_of(first) else result
-        if result is first:  # changed in place, so the device stays
-            return result
-        return mark_tensors(result) if is_there else result
+        return mark_tensors(result) if is_there and result is not first else result  # in place, the device stays
 
 
 def _attribute(func: Any, args: Any) -> Any:
