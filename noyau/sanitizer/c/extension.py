@@ -21,6 +21,7 @@ from noyau.sanitizer.c.build import InstrumentedProgram, Source, build_program, 
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs
 from noyau.sanitizer.c.run import ArrayArgument, RunResult, WorkSharing, part_watched, run
 from noyau.sanitizer.records import WatchedRun
+from noyau.verify.findings import Finding
 
 Array = np.ndarray
 _TYPES = {  # by torch's numbers
@@ -226,14 +227,10 @@ def call_extension(
     context = ReportContext(op or function, function, function, "cuda", own.file, own.padded, shapes, "")
     ran, watched = _watch(extension, arrays, context, patience_s)
     if any(each.kind is FindingKind.RACE for each in watched.findings):
-        # A compiler for a GPU moves a load to the path that needs its value, or drops it; a race may end by that.
+        # A compiler for a GPU moves a load to the path that needs its value, or drops it.
         lazy = replace(extension, flags=(*extension.flags, "-ftree-sink"))
         raced = {each.id for each in _watch(lazy, arrays, context, patience_s)[1].findings}
-        findings = list(watched.findings)
-        for number, finding in enumerate(findings):
-            if finding.kind is FindingKind.RACE and finding.id not in raced:
-                message = f"{finding.message}; nobody uses what is read there"
-                findings[number] = replace(finding, severity="warning", message=message)
+        findings = (each if each.id in raced else _as_warning(each) for each in watched.findings)
         watched = replace(watched, findings=tuple(findings))
     return replace(_end(watched, ran, memories), part=part_watched(ran.grids))
 
@@ -246,6 +243,12 @@ def _watch(
     findings, allowed = findings_of_runs([ran], program.lines, context)
     accesses = sum(each.accesses for each in ran.grids) if ran.grids else ran.accesses
     return ran, WatchedRun(findings, accesses, allowed, (ran.concurrency,) if ran.concurrency else ())
+
+
+def _as_warning(finding: Finding) -> Finding:
+    """Return a race that disappears with loads moved to their uses as a warning; other findings are unchanged."""
+    message = f"{finding.message}; nobody uses what is read there"
+    return replace(finding, severity="warning", message=message) if finding.kind is FindingKind.RACE else finding
 
 
 def _end(watched: WatchedRun, ran: RunResult, memories: Sequence[Memory]) -> ExtensionCall:
