@@ -14,7 +14,6 @@ from noyau.sanitizer.engine import Array, ReplayEvent, Shadow
 from noyau.sanitizer.records import ACCESSES, Access, WatchedMemory
 
 MOST = 200_000  # recorded writes; later ones are dropped
-_WRITES = (Access.WRITE, Access.ATOMIC, Access.SAME_WRITE, Access.SWAP)
 
 
 class Writes:
@@ -71,7 +70,7 @@ class TracingShadow(Writes, Shadow):
 
     def keep_access(self, memory: int, cells: Array, access: Access, owners: int | Array) -> None:
         """Record an access of many cells, by one owner or by an owner for each, if it is a write of a region."""
-        if access in _WRITES and not self.is_serial:
+        if access != Access.READ and not self.is_serial:
             places = np.asarray(cells, np.int64).ravel()
             self.keep(np.stack(np.broadcast_arrays(memory, places, owners), 1))
 
@@ -89,7 +88,7 @@ class TracingShadow(Writes, Shadow):
         for before, end in pairwise((-1, *regions.tolist(), len(notes))):
             part = notes[before + 1 : end]
             if not self.is_serial:
-                part = part[(part[:, 0] >= 0) & np.isin(part[:, 0] % ACCESSES, _WRITES)]
+                part = part[(part[:, 0] >= 0) & (part[:, 0] % ACCESSES != Access.READ)]
                 self.keep(np.stack([part[:, 0] // ACCESSES, part[:, 1], part[:, 2]], 1))
             if end < len(notes):
                 self.is_serial = bool(notes[end, 1])

@@ -91,7 +91,4 @@ _IN_NUMPY = {
 }  # fmt: skip
 _NAMES = {name: value for name, value in vars(math).items() if not name.startswith("_")}
 MATH = SimpleNamespace(**{name: _without_raise(each) if callable(each) else each for name, each in _NAMES.items()})
-BUILTINS = {
-    "zip": partial(_zip_parts),
-    "round": partial(_round_number),
-}  # a partial has no file, whose lines would be reported
+BUILTINS = {"zip": partial(_zip_parts), "round": partial(_round_number)}  # a partial has no lines to report

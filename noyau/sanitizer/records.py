@@ -33,10 +33,8 @@ ACCESSES = 8  # a row of notes begins with the number of a memory times this, pl
 
 _VERBS = {
     Access.READ: ("reads", "read"),
-    Access.WRITE: ("writes", "written"),
-    Access.ATOMIC: ("merges into", "merged into"),
-    Access.SAME_WRITE: ("writes", "written"),
-    Access.SWAP: ("merges into", "merged into"),
+    **dict.fromkeys((Access.WRITE, Access.SAME_WRITE), ("writes", "written")),
+    **dict.fromkeys((Access.ATOMIC, Access.SWAP), ("merges into", "merged into")),
 }
 # Remedies of races by the owners that meet: two blocks, the host, streams; and of updates of one cell.
 _BETWEEN_BLOCKS = {

@@ -31,14 +31,11 @@ class Sanitizer:
 
 
 _C_PACKAGES = {"elftools": "pyelftools", "tree_sitter": "tree-sitter", "tree_sitter_cpp": "tree-sitter-cpp"}
-_C = Sanitizer("noyau.sanitizer.c.kernel", "check-c", _C_PACKAGES)
 SANITIZERS: Mapping[str, Sanitizer] = {
     "numba": Sanitizer("noyau.sanitizer.numba.kernel", "numba", {"numba": "numba"}),
     "numba_cuda": Sanitizer("noyau.sanitizer.numba_cuda.launch", "numba", {"numba": "numba"}),
     "triton": Sanitizer("noyau.sanitizer.triton.kernel", "triton", {"triton": "triton", "torch": "torch"}),
-    "c": _C,
-    "cpp": _C,
-    "cuda": _C,
+    **dict.fromkeys(("c", "cpp", "cuda"), Sanitizer("noyau.sanitizer.c.kernel", "check-c", _C_PACKAGES)),
 }
 
 

@@ -61,9 +61,8 @@ def evaluate_reference(one: _Bare, reference: Callable[..., Any], after: list[An
 
     bound.__name__ = getattr(reference, "__name__", "reference")
     fills, results = _try_reference(reference, values, one.name)
-    chosen = _compared_arrays(
-        one, after, of_kernel, [of_kernel[at] for at in places] if fills else None, results, returned
-    )
+    filled = [of_kernel[at] for at in places] if fills else None
+    chosen = _compared_arrays(one, after, of_kernel, filled, results, returned)
     input_names = {value.name for value in inputs}
     ends = [(f"{name} afterwards" if name in input_names else name, each) for name, each in chosen]
     instance = Instance(inputs, _values(ends), ())

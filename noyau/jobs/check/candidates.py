@@ -17,7 +17,7 @@ from noyau.codegen.language import LANGUAGES, languages_for
 from noyau.errors import BuildError, NoyauError, UnansweredError, UnsupportedError
 from noyau.jobs.check.attempts import Attempt, Sizes, volume, work_of
 from noyau.jobs.check.isolated_kernels import KernelProcesses
-from noyau.jobs.check.sanitized_runs import SanitizedRuns, Watch, by_hand
+from noyau.jobs.check.sanitized_runs import SanitizedRuns, Watch
 from noyau.kernels.c.parameters import roles_of
 from noyau.kernels.call import CALLERS, SYMBOL, KernelCaller, caller_of, is_launched_here
 from noyau.kernels.programs import generate as programs
@@ -149,7 +149,10 @@ class ByHand:
 
     def watch_run(self) -> Watch | str | None:
         """A run with every access watched, or why there is none; None if watching is not wanted."""
-        return by_hand(self.kernel, self.reference.constants)
+        kernel, constants = self.kernel, self.reference.constants
+        if not is_watched(self.language):
+            return f"kernels in {self.language} are not watched"
+        return lambda attempt, arrays, size: watch(KernelCase(kernel, attempt.instance, arrays, constants, size))
 
     def reword(self, message: str) -> str:
         """A message without the internal names of the run."""

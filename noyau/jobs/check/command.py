@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,14 +137,6 @@ def _check_op(arguments: argparse.Namespace) -> int:
     return _report(arguments, path, report_json(checks), checks, report, maps, LIMITS)
 
 
-class ExitStatus(IntEnum):
-    """The exit status of a check: no error found, an error found, or not all could be watched."""
-
-    RIGHT = 0
-    WRONG = 1
-    UNVERIFIED = 3
-
-
 def _report(
     arguments: argparse.Namespace,
     path: Path,
@@ -155,7 +146,8 @@ def _report(
     maps: Sequence[AccessMap],
     limits: Sequence[str],
 ) -> int:
-    """Write and print a check; return its status. Warnings count under --strict, unwatched parts by default."""
+    """Write and print a check; return its exit status: 0, 1 if an error was found, 3 if not all could be watched.
+    Warnings count under --strict, unwatched parts by default."""
     from noyau.jobs.check.page import verdict_text
     from noyau.jobs.report.text import print_lines, write_json
     from noyau.verify.reports import sarif
@@ -169,7 +161,7 @@ def _report(
     text = "\n".join([report, *map(str, printed), *(f"limits: {limit}" for limit in limits)])
     is_right = all(each.ok for each in checks) and not (arguments.strict and findings)
     is_seen = arguments.allow_unseen or all(each.is_verified for each in checks)
-    status = ExitStatus.WRONG if not is_right else ExitStatus.RIGHT if is_seen else ExitStatus.UNVERIFIED
+    status = 1 if not is_right else 0 if is_seen else 3
     print_lines(f"{path.name}: {verdict_text(findings, status)}" if arguments.quiet else text)
     if arguments.html is not None:
         from noyau.jobs.check.page import check_page

@@ -17,7 +17,7 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES, Grid
 from noyau.dtypes import DType, from_numpy
-from noyau.errors import BuildError, CheckError, FindingKind, MissingExtraError, NoyauError, RaisedError
+from noyau.errors import BuildError, CheckError, FindingKind, MissingExtraError, NoyauError
 from noyau.jobs.check.attempts import Array, Attempt, Sizes
 from noyau.jobs.check.candidates import ByHand, KernelCandidate, place_of
 from noyau.kernels.c.text import constant_macros
@@ -197,11 +197,6 @@ class TwoRuns:
             self.fault = fault
             raise
         return self.first
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether the kernel raised an error of its own instead of returning results."""
-        return isinstance(self.fault, RaisedError) and not self.first
 
     def run(self, inputs: Sequence[Array], how: How) -> list[Array]:
         return self.candidate.run(self.instance, inputs, how)

@@ -89,12 +89,11 @@ def _certificates(
             if shapes and time.monotonic() > end_s:
                 return
             layouts = tuple(Layout(order) if node.shape else Layout() for node in derived.backward.inputs)
-            kernels = generate_from_graph(derived.backward, f"{op.name}_backward", layouts, LANGUAGE)
+            kernels = build(generate_from_graph(derived.backward, f"{op.name}_backward", layouts, LANGUAGE))
             layout_cases = [Case(f"{label}, {order.value}", arrays) for label, arrays in cases]
             shapes[inputs_text(derived.backward, layout_cases[0].inputs)] = None
-            yield certify_native(
-                derived.backward, build(kernels), layout_cases, name=f"gradient of {op.name}[{LANGUAGE}]"
-            )
+            name = f"gradient of {op.name}[{LANGUAGE}]"
+            yield certify_native(derived.backward, kernels, layout_cases, name=name)
 
 
 def values_of(subject: GradientSubject, derived: DerivedGradient, case: GradientCase) -> dict[str, Array]:

@@ -272,7 +272,8 @@ class OneKernel:
             # If a run is cut off, smaller ones may still be judged; the first attempt is the smallest.
             results.unsupported = "" if self.candidate.cut and results.outcomes else str(refusal)
             return False
-        if runs.is_refused and self.candidate.is_trusted and attempt.instance not in results.instances:
+        is_refused = isinstance(runs.fault, errors.RaisedError) and not runs.first  # by the kernel's own error
+        if is_refused and self.candidate.is_trusted and attempt.instance not in results.instances:
             results.raised[attempt.instance] = attempt, outcome.failures[0]
             return False
         results.shapes[inputs], results.instances[attempt.instance] = None, None

@@ -3,7 +3,7 @@
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -112,15 +112,8 @@ class SanitizedRuns:
             return self.cut
         if self.why or not self.shapes:
             return self.why or self.notes.get("raised", "")
-        is_idle = self.shapes and not self.accesses and not self.allowed and LANGUAGES[language].on_gpu
+        is_idle = not self.accesses and not self.allowed and LANGUAGES[language].on_gpu
         return "it was launched, and made no access to an array" if is_idle else ""
-
-
-def by_hand(kernel: UserKernel, constants: Mapping[str, Any]) -> Watch | str:
-    """A watched run of a user kernel, or why there is none."""
-    if not is_watched(kernel.language):
-        return f"kernels in {kernel.language} are not watched"
-    return lambda attempt, arrays, size: watch(KernelCase(kernel, attempt.instance, arrays, constants, size))
 
 
 def watch_attempts(

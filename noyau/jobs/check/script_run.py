@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,14 +59,14 @@ def hooks_of_script(session: ScriptSession, launch: Any, text: str) -> Iterator[
         OBSERVERS.append(judged)
         undone.callback(OBSERVERS.remove, judged)
         if find_spec("numba") is not None:
-            watch = partial(_watch_numba, session, launch, undone, is_early=_names(text, "cuda"))
+            begin = partial(_install, "numba_hooks", undone, session, launch, is_early=_names(text, "cuda"))
             if _names(text, "numba") or "numba" in sys.modules:
-                watch()
+                begin()
             else:
-                undone.enter_context(when_imported("numba", watch))
+                undone.enter_context(when_imported("numba", begin))
         elif _names(text, "numba"):
             session.notes.append("numba is not installed, so none of its kernels can run; run: pip install numba")
-        begin = partial(_watch_triton, session, launch and launch[0], undone)
+        begin = partial(_install, "triton_hooks", undone, session, launch and launch[0])
         has_triton = find_spec("triton") is not None and find_spec("torch") is not None
         if _names(text, "triton") or (has_triton and _names(text, "torch") and _names(text, "cuda")):
             begin()
@@ -81,19 +82,10 @@ def hooks_of_script(session: ScriptSession, launch: Any, text: str) -> Iterator[
         yield
 
 
-def _watch_numba(session: ScriptSession, launch: Any, undone: ExitStack, *, is_early: bool) -> None:
-    """Watch functions and kernels of Numba until `undone` ends."""
-    from noyau.sanitizer.scripts import numba_hooks
-
-    undone.enter_context(numba_hooks.install_hooks(session, launch, is_early=is_early))
-
-
-def _watch_triton(session: ScriptSession, grid: Any, undone: ExitStack) -> None:
-    """Watch launches of Triton until `undone` ends, if it interprets."""
-    if _interprets(session):
-        from noyau.sanitizer.scripts import triton_hooks
-
-        undone.enter_context(triton_hooks.install_hooks(session, grid))
+def _install(hooks: str, undone: ExitStack, session: ScriptSession, launch: Any, **named: Any) -> None:
+    """Install the hooks of a package until `undone` ends; those of Triton if it interprets."""
+    if hooks != "triton_hooks" or _interprets(session):
+        undone.enter_context(import_module(f"{_HOOKS}.{hooks}").install_hooks(session, launch, **named))
 
 
 def _names(text: str, package: str) -> bool:

@@ -119,9 +119,8 @@ def _require_module(model: Any, label: str) -> None:
 @cache
 def patched_class(original: Any, swap: Replacement) -> type[Module]:
     """The subclass of a module's class that calls an op, with the name of its parent."""
-    own: dict[str, Any] = {"noyau_swap": swap, "__reduce_ex__": _reduce, "__module__": original.__module__}
-    own["__qualname__"], own["__doc__"] = original.__qualname__, original.__doc__
-    own |= MEMBERS[swap.op](original, *swap.arguments)
+    own = {name: getattr(original, name) for name in ("__module__", "__qualname__", "__doc__")}
+    own |= {"noyau_swap": swap, "__reduce_ex__": _reduce, **MEMBERS[swap.op](original, *swap.arguments)}
     return type(original.__name__, (original,), own)
 
 

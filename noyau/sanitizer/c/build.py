@@ -203,7 +203,7 @@ def source_name(symbol: str) -> str:
 
 
 _FOR = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+omp[ \t]+(?:parallel[ \t]+)?for\b(?:\\\n|[^\n])*", re.MULTILINE)
-_UNSEEN = '__attribute__((no_sanitize("thread")))'
+UNSEEN = '__attribute__((no_sanitize("thread")))'
 
 # Parts of CUDA without a stand-in, with their names in messages.
 _REFUSED = {
@@ -334,7 +334,7 @@ def with_launch_calls(text: str, kernel: str) -> str:
     spans = []
     for launch in tree.launches:
         name, comma = tree.source(launch.callee), ", " if launch.arguments.named_child_count else ""
-        call = f"[&](auto... noyau_given) {_UNSEEN} {{ {name}(noyau_given...); }}{comma}"
+        call = f"[&](auto... noyau_given) {UNSEEN} {{ {name}(noyau_given...); }}{comma}"
         end = launch.arguments.start_byte + 1
         spans.append((launch.callee.start_byte, end, f"noyau_grid({launch.grid}).call({call}"))
     return _splice(text, spans)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,13 @@ from noyau.kernels.call import FunctionKernel
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.user_kernel import Buffer, LaunchConfig, UserKernel, ask, config_of
 from noyau.sanitizer.access_map import AccessMap
-from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program, header_folders, rewrite
+from noyau.sanitizer.c.build import OWN, UNSEEN, InstrumentedProgram, Source, build_program, header_folders, rewrite
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, maps_of, site_of
 from noyau.sanitizer.c.run import BLOCKS, RANDOM, ROUND_ROBIN, ArrayArgument, RunResult, WorkSharing, part_watched, run
 from noyau.sanitizer.lint.launches import LaunchFacts, of_cells
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import KernelCase
 from noyau.signatures.instances import shapes_of
-from noyau.signatures.types import Instance
 from noyau.verify.findings import Finding
 
 Array = np.ndarray
@@ -51,7 +50,7 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
 
 def watch_together(cases: Sequence[KernelCase], maps: list[AccessMap] | None = None) -> list[WatchedRun]:
     """Watch cases, as `watch` does, whose kernels are all of one text, which is built once."""
-    entries = [call_of(c.kernel, c.instance, c.arrays, c.constants, number) for number, c in enumerate(cases)]
+    entries = [_CallBuilder(case, number).call() for number, case in enumerate(cases)]
     program = build_program(_source(cases[0], entries))
     pairs = enumerate(zip(cases, entries, strict=True))
     return [_run(case, entry, program, number, maps) for number, (case, entry) in pairs]
@@ -227,8 +226,7 @@ def _place(name: str, value: np.ndarray, arguments: list[ArrayArgument | int | f
     return len(arguments) - 1
 
 
-_UNSEEN = '__attribute__((no_sanitize("thread")))'
-_ANY = f"struct noyau_any {{ void *at; template <class T> {_UNSEEN} operator T *() const {{ return (T *)at; }} }};"
+_ANY = f"struct noyau_any {{ void *at; template <class T> {UNSEEN} operator T *() const {{ return (T *)at; }} }};"
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,19 +242,12 @@ class EntryCall:
     outputs: tuple[int, ...]
 
 
-def call_of(
-    kernel: UserKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], number: int = 0
-) -> EntryCall:
-    """Return the call of a kernel on arrays. SignatureError if it does not fit, or for a grid without a launch."""
-    return _CallBuilder(kernel, instance, arrays, constants, number).call()
-
-
 def with_calls(text: str, calls: Sequence[EntryCall], language: str) -> str:
     """Return a user's text on its own lines, and below it these calls, of which a run chooses one."""
     is_cpp = LANGUAGES[language].is_cpp
     start = 'extern "C" ' if is_cpp else ""
     cases = " ".join(f"case {number}: noyau_entry_{number}(a); break;" for number in range(len(calls)))
-    last = f"{start}void {_UNSEEN} noyau_entry(void **a) {{ switch (noyau_chosen()) {{ {cases} }} }}"
+    last = f"{start}void {UNSEEN} noyau_entry(void **a) {{ switch (noyau_chosen()) {{ {cases} }} }}"
     own = f'#line 1 "{OWN}"\n{text.rstrip()}\n\n#line 1 "noyau_call"'
     head = [f"{start}int noyau_{name}(void);" for name in ("chosen", "own_number", "team_size")]
     head += [f"{start}void noyau_parallel(void (*run)(void *), void *data);", *([_ANY] if is_cpp else [])]
@@ -275,7 +266,7 @@ def call_line(entry: str, arguments: Sequence[str], *, is_launched: bool) -> str
     """Return a statement that calls a function, or launches it over the given grid."""
     if not is_launched:
         return f"{entry}({', '.join(arguments)});"
-    lambda_text = f"[](auto... p) {_UNSEEN} {{ {entry}(p...); }}"
+    lambda_text = f"[](auto... p) {UNSEEN} {{ {entry}(p...); }}"
     grid = "noyau_grid(noyau_given_grid(), noyau_given_block(), (size_t)noyau_given_shared())"
     return f"{grid}.call({', '.join([lambda_text, *arguments])});"
 
@@ -292,19 +283,18 @@ def pointer_text(place: int, language: str) -> str:
 
 def entry_text(number: int, statement: str) -> str:
     """Return the function of a call, which a run chooses by its number."""
-    return f"static void {_UNSEEN} noyau_entry_{number}(void **a) {{ (void)a; {statement} }}"
+    return f"static void {UNSEEN} noyau_entry_{number}(void **a) {{ (void)a; {statement} }}"
 
 
 class _CallBuilder:
     """A builder of a call. `arguments`: inputs, outputs, then numbers; `passed`, `places`: the text and the position of
     each input and output, by name."""
 
-    def __init__(
-        self, kernel: UserKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], number: int
-    ) -> None:
-        self.kernel, self.instance, self.constants, self.number = kernel, instance, constants, number
-        self.arrays = [np.asarray(array) for array in arrays]
-        self.function = FunctionKernel(kernel, instance, constants)
+    def __init__(self, case: KernelCase, number: int) -> None:
+        kernel, instance, self.number = case.kernel, case.instance, number
+        self.kernel, self.instance, self.constants = kernel, instance, case.constants
+        self.arrays = [np.asarray(array) for array in case.arrays]
+        self.function = FunctionKernel(kernel, instance, self.constants)
         sizes = bind_sizes(instance, self.arrays)
         self.sizes = {name: int(dim.evaluate(sizes)) for name, dim in instance.sizes}
         shapes = shapes_of(instance.outputs, sizes)
@@ -321,6 +311,7 @@ class _CallBuilder:
         return {**self.function.offers(self.arrays, self.results), "device": device}
 
     def call(self) -> EntryCall:
+        """Return the call. SignatureError if it does not fit, or for a grid without a launch."""
         before, usage = self.function.prepare(self.arrays, self.results), self.kernel.usage
         usage = replace(usage, launch=None) if LANGUAGES[self.kernel.language].on_gpu else usage
         roles = roles_of(self.prototype, usage, self.kernel.target, self.kernel.title)
@@ -410,7 +401,7 @@ class _CallBuilder:
 def _pieces(number: int, line: str, place: int) -> tuple[list[str], str]:
     """Return a function that does one thread's piece of the work, and the call that runs it in a team."""
     each = f"*(const long long *)a[{place}] * (noyau_own_number() + {{}}) / noyau_team_size()"
-    head = [f"static void {_UNSEEN} noyau_piece_{number}(void *given) {{"]
+    head = [f"static void {UNSEEN} noyau_piece_{number}(void *given) {{"]
     head += [f"    void **a = (void **)given; const long long begin = {each.format(0)}, end = {each.format(1)};"]
     return [*head, f"    if (begin < end) {line}", "}"], f"noyau_parallel(noyau_piece_{number}, a);"
 

@@ -140,9 +140,8 @@ def _declarations(node: Node) -> Iterator[ast.stmt]:
         declarator, stars = _field(each, "declarator"), ""
         while declarator.type != "identifier":
             stars += " *" * (declarator.type == "pointer_declarator")
-            declarator = (
-                _last_named_child(declarator) if declarator.type != "array_declarator" else declarator.children[0]
-            )
+            is_array = declarator.type == "array_declarator"
+            declarator = declarator.children[0] if is_array else _last_named_child(declarator)
         if value.type == "argument_list":
             raise _unread(value)
         target = ast.Name(_word(declarator), ast.Store())

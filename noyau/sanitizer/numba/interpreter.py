@@ -41,17 +41,6 @@ def owner_text(number: int) -> str:
     return f"thread {number - _FIRST_THREAD}" if number >= _FIRST_THREAD else f"iteration {number}"
 
 
-def wrap_container(value: Any, hold: Callable[[Any], Any], require_own: Callable[[], None]) -> Any:
-    """Wrap a list, set or dict: it calls `require_own` before each change, and passes containers that it makes to
-    `hold`. Other values are unchanged."""
-    kind = _KINDS.get(type(value))
-    if kind is None:
-        return value
-    container = kind(value)
-    container.hold, container.require_own = hold, require_own
-    return container
-
-
 def _container_kind(kind: type, changing: str, making: str) -> Any:
     methods = {name: _guard_change(getattr(kind, name)) for name in changing.split()}
     methods |= {name: _making(getattr(kind, name)) for name in making.split()}
@@ -165,9 +154,11 @@ class PrangeRuntime:
         return function(before, value)
 
     def hold(self, value: Any, refuse: Callable[[], None] | None = None) -> Any:
-        """Wrap a list, set or dict that the text makes; UnsupportedError if an iteration changes it that did not make
-        it. `refuse`: replaces that check for the changes of an argument."""
-        maker = self.turn
+        """Wrap a list, set or dict that the text makes, as the containers that it makes in turn; UnsupportedError if an
+        iteration changes it that did not make it. `refuse`: replaces that check for the changes of an argument."""
+        if type(value) not in _KINDS:
+            return value
+        container, maker = _KINDS[type(value)](value), self.turn
 
         def require_own() -> None:
             if not self.inside or self.turn == maker:
@@ -178,7 +169,8 @@ class PrangeRuntime:
                 "nor does Numba order them: have each iteration write to cells of an array"
             )
 
-        return wrap_container(value, self.hold, refuse or require_own)
+        container.hold, container.require_own = self.hold, refuse or require_own
+        return container
 
     @property
     def turn(self) -> tuple[int, int] | None:

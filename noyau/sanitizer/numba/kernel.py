@@ -364,9 +364,7 @@ def remedy_of(race: Observation, races: Sequence[Observation], sites: Sequence[S
         # A line whose index is constant, as in c[0] += 1, updates one cell in all iterations.
         is_one = race.site >= 0 and re.search(r"\w\[[\s\d,()-]*\]\s*[^\s\w=]{1,2}=", sites[race.site].text)
         return REMEDIES["reduction" if is_one else "index"]
-    if not any(each.access is each.other_access is Access.WRITE for each in races):
-        return REMEDIES["copy"]
-    return REMEDIES["index"]
+    return REMEDIES["index" if any(each.access is each.other_access is Access.WRITE for each in races) else "copy"]
 
 
 def watch_generated(program: BuiltProgram, arrays: Sequence[Array], op: str, name: str, size: str) -> WatchedRun:

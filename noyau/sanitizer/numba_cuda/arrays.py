@@ -44,8 +44,15 @@ class Queue:
     def __init__(self, arrays: type, play: Callable[[Any, int], None]) -> None:
         self._rows = np.zeros((ROWS, 4), np.int64)
         self._play = play
-        whole = self._played = _PlayCallback(self)
-        self._state = array("q", (0, ROWS, 0, 0, 0, id(whole), self._rows.ctypes.data))
+        flush = weakref.WeakMethod(self.flush)
+
+        def flush_whole() -> None:
+            """Flush a full queue, called by C; it does not keep the queue alive."""
+            if (own := flush()) is not None:
+                own()
+
+        self._full = flush_whole  # kept alive, as C has its address
+        self._state = array("q", (0, ROWS, 0, 0, 0, id(flush_whole), self._rows.ctypes.data))
         code, address = _library(arrays), self._state.buffer_info()[0]
         self.load, self.store, self.note = (code.fast_call(address, f"noyau_{n}") for n in ("load", "store", "note"))
 
@@ -68,18 +75,6 @@ class Queue:
     def idle(self) -> int:
         """The number of owners that entered and touched nothing, if each enters once."""
         return self._state[3] + self._state[4]
-
-
-class _PlayCallback:
-    """The callback of C for a full queue; it does not keep the queue alive."""
-
-    def __init__(self, queue: Queue) -> None:
-        self._queue = weakref.ref(queue)
-
-    def __call__(self) -> None:
-        queue = self._queue()
-        if queue is not None:
-            queue.flush()
 
 
 def layout_of(data: np.ndarray, memory: int, start: int, steps: tuple[int, ...], width: int) -> array[int] | None:

@@ -289,9 +289,8 @@ def stand_ins(device: SimulatedDevice) -> dict[int, Any]:
 def overloads_of(function: FunctionType) -> list[Callable[..., Any]]:
     """Return the @overload functions of a function: each maps argument types to an implementation or None."""
     registered = [kind for registry in _REGISTRIES for each, kind in registry.globals if each is function]
-    templates = [
-        each for kind in registered for each in getattr(kind, "templates", ()) if hasattr(each, "_overload_func")
-    ]
+    known = [each for kind in registered for each in getattr(kind, "templates", ())]
+    templates = [each for each in known if hasattr(each, "_overload_func")]
     templates.sort(key=lambda each: each.metadata.get("target") != "cuda")  # CUDA's own before those of any target
     return [each._overload_func for each in templates]
 

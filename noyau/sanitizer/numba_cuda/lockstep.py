@@ -182,20 +182,16 @@ class Lockstep:
     def _block(self, number: int, at: Three, places: Sequence[Three]) -> Iterator[Thread]:
         """Run a block; yield one of its threads whenever all of them wait for the grid."""
         self.device.begin_block(at)
-        if not self.waits:
-            self._straight(number, places)
+        if not self.waits:  # the threads run one after the other
+            index, note, run = self.device.threadIdx, self.recorder.note, self.thread
+            first, team = number * self.block_size, number << 32
+            for rank, (index.x, index.y, index.z) in enumerate(places):
+                note(_ENTER, first + rank, team | rank // WARP)
+                run()
             return
         for thread in self._waiting(number, places):
             with self.device.other_blocks():
                 yield thread
-
-    def _straight(self, block: int, places: Sequence[Three]) -> None:
-        """Run threads that never wait, one after the other."""
-        index, note, thread = self.device.threadIdx, self.recorder.note, self.thread
-        first, block = block * self.block_size, block << 32
-        for rank, (index.x, index.y, index.z) in enumerate(places):
-            note(_ENTER, first + rank, block | rank // WARP)
-            thread()
 
     def _waiting(self, block: int, places: Sequence[Three]) -> Iterator[Thread]:
         first = block * self.block_size

@@ -259,9 +259,8 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
             launch = watched(self.fn, configuration, arguments, MOST, traced)
             touched = [(a, False) for a in arrays]
             touched += [(a, True) for a, old in zip(arrays, before, strict=True) if a.tobytes() != old]
-            self._hooks.counters |= {
-                id(root_of(a)): a for a, is_new in touched if is_new and a.size == 1 and a.dtype.kind in "iu"
-            }
+            ones = (a for a, is_written in touched if is_written and a.size == 1 and a.dtype.kind in "iu")
+            self._hooks.counters |= {id(root_of(a)): a for a in ones}
             stream = self._launch[2] if isinstance(self._launch, tuple) and len(self._launch) > 2 else 0
             self._hooks.note_work(f"the kernel {name}", at, stream, touched, waits=False)
             self._report(launch, at, shapes)

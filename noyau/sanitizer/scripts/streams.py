@@ -47,11 +47,6 @@ class StreamAccess:
     span: tuple[int, int]
     writes: bool
 
-    def meets(self, other: StreamAccess) -> bool:
-        """Whether both touch a common byte and one of them writes it."""
-        apart = self.span[1] <= other.span[0] or other.span[1] <= self.span[0]
-        return not apart and (self.writes or other.writes)
-
 
 @dataclass
 class StreamOrder:
@@ -101,7 +96,8 @@ class StreamOrder:
         for other in earlier:
             theirs = other.work.stream
             is_before = theirs == stream or seen.get(theirs, 0) >= other.number
-            if not is_before and other.meets(access):
+            have_common = other.span[0] < span[1] and span[0] < other.span[1]
+            if have_common and (writes or other.writes) and not is_before:
                 self.report(other, access, name)
             is_replaced = is_before and other.span == span and (writes or (theirs == stream and not other.writes))
             if not is_replaced:

@@ -101,17 +101,13 @@ class _TritonHooks:
     def run(self, function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any) -> FakeCompiledKernel:
         """Run a launch or a warm-up of a kernel."""
         if grid is not None:
-            programs = self.grid or grid
-
-            def interpreted(*args: Any, **named: Any) -> None:
-                interpreter.interpret(function, args, named, programs)
-
-            self.launch(interpreted, function, args, named, programs)
+            self.launch(function, args, named, self.grid or grid)
         return FakeCompiledKernel(partial(interpreter.run, function))
 
-    def launch(
-        self, run: Callable[..., Any], function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any
-    ) -> None:
+    def launch(self, function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any) -> None:
+        def run(*args: Any, **named: Any) -> None:
+            interpreter.interpret(function, args, named, grid)
+
         session, name, place = self.session, python_function(function).__name__, place_of(function)
         names = list(inspect.signature(python_function(function)).parameters)
         own = {each: value for each, value in named.items() if each in names}
@@ -140,8 +136,7 @@ class _TritonHooks:
             return
         written = [b for a, b in zip(before, tensors, strict=True) if not np.array_equal(a, self.bytes_of(b))]
         self.note_work(f"the kernel {name}", tensors, written)
-        ones = (each for each in written if each.numel() == 1 and each.dtype in (torch.int32, torch.int64))
-        self.counters |= {storage_of(each): each for each in ones}
+        self.counters |= {storage_of(t): t for t in written if t.numel() == 1 and t.dtype in (torch.int32, torch.int64)}
         watched = triton_launch.report_run(session.script, name, f"{size}; launched {triton_launch.grid}")
         notes = tuple(note for note in watched.notes if not note.startswith(("launched: ", "watched: ")))
         limit = f"it makes more than {MOST} accesses, so {triton_launch.hooks.part} were watched"

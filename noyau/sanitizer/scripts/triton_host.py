@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from copy import copy
-from functools import partial
+from functools import partial, partialmethod
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -128,9 +128,7 @@ class Devices(TorchFunctionMode):  # type: ignore[misc]
         result = func(*map(_here, args), **{key: _here(each, key == "device") for key, each in named.items()})
         if is_for_gpu and name in _COPYING and isinstance(first, torch.Tensor) and not is_marked(first):
             result = result.clone() if storage_of(result) == storage_of(first) else result
-        if result is first:  # changed in place, so the device stays
-            return result
-        return mark_tensors(result) if is_there else result
+        return mark_tensors(result) if is_there and result is not first else result  # in place, the device stays
 
 
 def _attribute(func: Any, args: Any) -> Any:
@@ -391,41 +389,37 @@ def bench_once(
     return [took_ms] if return_mode == "all" else took_ms
 
 
-def _marks(note: Note, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the run of a triton.testing.perf_report: only the first size of each benchmark, without a plot or a file.
-    If a data frame is requested, `plain`, Triton's own run, makes it.
+def _run_mark(
+    mark: Any,
+    note: Note,
+    plain: Callable[..., Any],
+    show_plots: bool = False,
+    print_data: bool = False,
+    save_path: str = "",
+    return_df: bool = False,
+    **named: Any,
+) -> Any:
+    """Stand in for the run of a triton.testing.perf_report: only the first size of each benchmark, without a plot or a
+    file. If a data frame is requested, `plain`, Triton's own run, makes it.
 
     MissingExtraError if it cannot."""
-
-    def run(
-        mark: Any,
-        show_plots: bool = False,
-        print_data: bool = False,
-        save_path: str = "",
-        return_df: bool = False,
-        **named: Any,
-    ) -> Any:
-        is_one = not isinstance(mark.benchmarks, list | tuple)
-        frames = []
-        for each in [mark.benchmarks] if is_one else mark.benchmarks:
-            first = next(iter(each.x_vals))
-            values = first if isinstance(first, list | tuple) else [first] * len(each.x_names)
-            sizes = dict(zip(each.x_names, values, strict=True))
-            note(f"of benchmark {each.plot_name or mark.fn.__name__} only its first size was run ({sizes_text(sizes)})")
-            if return_df:
-                _require_frames()
-                short = copy(each)
-                short.x_vals, short.plot_name = [first], ""
-                frames.append(plain(type(mark)(mark.fn, short), return_df=True, **named))
-                continue
-            own = {name: value for name, value in named.items() if name not in ("diff_col", "save_precision")}
-            for line in each.line_vals:
-                mark.fn(**sizes, **{each.line_arg: line}, **each.args, **own)
-        if not return_df:
-            return None
-        return frames[0] if is_one else frames
-
-    return run
+    is_one = not isinstance(mark.benchmarks, list | tuple)
+    frames = []
+    for each in [mark.benchmarks] if is_one else mark.benchmarks:
+        first = next(iter(each.x_vals))
+        values = first if isinstance(first, list | tuple) else [first] * len(each.x_names)
+        sizes = dict(zip(each.x_names, values, strict=True))
+        note(f"of benchmark {each.plot_name or mark.fn.__name__} only its first size was run ({sizes_text(sizes)})")
+        if return_df:
+            _require_frames()
+            short = copy(each)
+            short.x_vals, short.plot_name = [first], ""
+            frames.append(plain(type(mark)(mark.fn, short), return_df=True, **named))
+            continue
+        own = {name: value for name, value in named.items() if name not in ("diff_col", "save_precision")}
+        for line in each.line_vals:
+            mark.fn(**sizes, **{each.line_arg: line}, **each.args, **own)
+    return None if not return_df else frames[0] if is_one else frames
 
 
 def _require_frames() -> None:
@@ -437,14 +431,10 @@ def _require_frames() -> None:
         raise MissingExtraError(f"perf_report(...).run(return_df=True) gives a data frame, and {message}; {install}")
 
 
-def _prune(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep an autotuner's first few configurations with distinct constants."""
-
-    def prune(tuner: Any, kwargs: Any) -> list[Any]:
-        by_constants = {str(sorted(config.kwargs.items())): config for config in reversed(plain(tuner, kwargs))}
-        return list(reversed(by_constants.values()))[:CONFIGS]
-
-    return prune
+def _prune(tuner: Any, plain: Callable[..., Any], kwargs: Any) -> list[Any]:
+    """Keep the first few configurations, of an autotuner's own choice by `plain`, with distinct constants."""
+    by_constants = {str(sorted(config.kwargs.items())): config for config in reversed(plain(tuner, kwargs))}
+    return list(reversed(by_constants.values()))[:CONFIGS]
 
 
 # Functions of Triton before 3.0, by module, which autotuners of matrix products call before they run.
@@ -466,8 +456,8 @@ def triton_stood_in(note: Note) -> Iterator[None]:
         for name in ("do_bench", "do_bench_cudagraph", "do_bench_proton", "do_bench_cudagraph_proton"):
             if hasattr(testing, name):
                 patch(undone, testing, name, bench_once)
-        patch(undone, testing.Mark, "run", _marks(note, testing.Mark.run))
-        patch(undone, autotuner.Autotuner, "prune_configs", _prune(autotuner.Autotuner.prune_configs))
+        patch(undone, testing.Mark, "run", partialmethod(_run_mark, note, testing.Mark.run))
+        patch(undone, autotuner.Autotuner, "prune_configs", partialmethod(_prune, autotuner.Autotuner.prune_configs))
         if (products := getattr(getattr(libtriton, "nvidia", None), "cublas", None)) is not None:
             patch(undone, products, "CublasLt", FakeBlas)
         for name, words in _GONE.items() if find_spec("triton.ops") is None else ():

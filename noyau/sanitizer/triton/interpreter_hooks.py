@@ -424,11 +424,9 @@ class LaunchSample:
         wanted = accesses / max(self.watched, 1) * (self.total - len(self.chosen))
         if room >= self.most / 2 or room >= wanted or self._random.random() < room / wanted:
             return True
-        return accesses <= _MORE * self.most and any(map(self._is_corner, programs))
-
-    def _is_corner(self, program: int) -> bool:
-        pairs = zip(self.place(program), self.grid, strict=True)
-        return all(min(at, extent - 1 - at) < _BORDER for at, extent in pairs)
+        places = (zip(self.place(program), self.grid, strict=True) for program in programs)
+        corners = (all(min(at, extent - 1 - at) < _BORDER for at, extent in place) for place in places)
+        return accesses <= _MORE * self.most and any(corners)
 
     def end_if_full(self, accesses: int) -> bool:
         """Whether a single program makes so many accesses that no more are watched."""

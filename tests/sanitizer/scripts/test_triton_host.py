@@ -83,7 +83,7 @@ def shown(mark, monkeypatch, *, missing=()):
     """What a run gives of which a data frame is asked for, where Triton's own tells what it is asked."""
     monkeypatch.setattr(triton_host, "find_spec", lambda name: None if name in missing else True)
     plain = lambda mark, **named: (mark.benchmarks.x_vals, mark.benchmarks.plot_name, named)  # noqa: E731
-    return triton_host._marks(lambda told: None, plain)(mark, True, True, "somewhere", return_df=True, diff_col=True)
+    return triton_host._run_mark(mark, print, plain, True, True, "somewhere", return_df=True, diff_col=True)
 
 
 def test_data_frames_are_tritons_own_of_the_first_size(monkeypatch):

@@ -418,8 +418,10 @@ def replays(answers: dict[str, Answer], truths: dict[str, Truth]) -> Iterator[Fa
     """The faults that several calls of a trial show together: `a` and `b` have different values in the same memory, `c`
     has the values of a in the tensors of b."""
     first, second, third = (answers.get(name) for name in "abc")
-    if first is not None:
-        yield from _aliases(first, truths["a"])
+    for at, to in first.facts["aliases"] if first is not None else ():  # a result may lie where the reference's does
+        if to not in truths["a"].writable and [at, to] not in truths["a"].facts["aliases"]:
+            message = f"its result {at} lies in the memory of its input {to}: who changes one changes the other"
+            yield Fault(Status.CHANGED_INPUTS, FindingKind.MUTATED_INPUT, message)
     if first is None or second is None or _same(truths["a"].native, truths["b"].native):
         return
     if second.facts["changed"] and not second.facts["is_same_memory"]:
@@ -435,11 +437,3 @@ def replays(answers: dict[str, Answer], truths: dict[str, Truth]) -> Iterator[Fa
 
 def _same(one: Sequence[Array], other: Sequence[Array]) -> bool:
     return [each.tobytes() for each in one] == [each.tobytes() for each in other]
-
-
-def _aliases(answer: Answer, truth: Truth) -> Iterator[Fault]:
-    """A fault for each result in the memory of an input, unless the reference's result is too."""
-    for at, to in answer.facts["aliases"]:
-        if to not in truth.writable and [at, to] not in truth.facts["aliases"]:
-            message = f"its result {at} lies in the memory of its input {to}: who changes one changes the other"
-            yield Fault(Status.CHANGED_INPUTS, FindingKind.MUTATED_INPUT, message)

@@ -98,17 +98,12 @@ def check_submissions(
                 verdicts.append(Verdict(problem, submission.name, *refusal))
             else:
                 say(Step(f"checking {submission.name}", number, len(submissions)))
-                verdicts.append(_heard(_Hearing(problem, submission, judge, folder, Path(name) / str(number))))
+                try:
+                    verdicts.append(_Hearing(problem, submission, judge, folder, Path(name) / str(number)).verdict())
+                except (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
+                    reason = f"what it left cannot be judged: {type(error).__name__}: {printable(str(error))[:200]}"
+                    verdicts.append(Verdict(problem, submission.name, Status.NOT_CHECKED, reason))
         return verdicts
-
-
-def _heard(hearing: _Hearing) -> Verdict:
-    """The verdict of a hearing, even if the submission's files are invalid."""
-    try:
-        return hearing.verdict()
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
-        reason = f"what it left cannot be judged: {type(error).__name__}: {printable(str(error))[:200]}"
-        return Verdict(hearing.problem, hearing.submission.name, Status.NOT_CHECKED, reason)
 
 
 def _evaluate(problem: Problem, judge: Referee, folder: Path, root: Path) -> tuple[Status, str] | None:
@@ -229,7 +224,10 @@ class _Hearing:
             results = read_results(path)
             number = path.name.split("-")[1]
             if results is not None and number.isdigit() and int(number) in truths:
-                write_as_reference(folder / path.name, Answer.of(results), truths[int(number)]["a"])
+                pairs = zip(Answer.of(results).results, truths[int(number)]["a"].native, strict=False)
+                # In the shapes of the reference, if they have as many cells.
+                shaped = [got.reshape(right.shape) if got.size == right.size else got for got, right in pairs]
+                write_results(folder / path.name, shaped, {})
         limits = replace(self.judge.limits, memory_bytes=2 * self.judge.limits.memory_bytes)
         self.judge.job("verdicts", self.problem.wish(None), folder, limits)
         return {str(name): str(text) for name, text in _json(folder / "verdicts.json").items()}
@@ -360,12 +358,6 @@ class _Hearing:
                 continue
             reasons.setdefault(reason, []).append(trial.label)
         yield from (f"not run: {few(labels, 3, '; ')}: {reason}" for reason, labels in reasons.items())
-
-
-def write_as_reference(path: Path, answer: Answer, truth: Truth) -> None:
-    """Write results for the task's own check, in the shapes of the reference if they have as many cells."""
-    pairs = zip(answer.results, truth.native, strict=False)
-    write_results(path, [got.reshape(native.shape) if got.size == native.size else got for got, native in pairs], {})
 
 
 def _record(number: int, answer: Answer, truth: Truth, own: str | None, tolerance: Any) -> TrialRecord:

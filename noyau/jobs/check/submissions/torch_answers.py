@@ -148,12 +148,10 @@ def _is_at(fault: BaseException, folder: Path) -> bool:
     call did not fit its parameters."""
     frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(fault.__traceback__)]
     own = [at for at, file in enumerate(frames) if file.startswith(str(folder))]
-    below = [Path(file) for file in frames[own[-1] + 1 :] if not file.endswith(_MODES)] if own else []
-    return (
-        frames[-1].endswith(_MODES)
-        if not own
-        else not any({"triton", "numba", "noyau"} & set(file.parts) for file in below)
-    )
+    if not own:
+        return frames[-1].endswith(_MODES)
+    below = [Path(file) for file in frames[own[-1] + 1 :] if not file.endswith(_MODES)]
+    return not any({"triton", "numba", "noyau"} & set(file.parts) for file in below)
 
 
 def _call_all(

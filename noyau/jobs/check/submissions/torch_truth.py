@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,18 +70,16 @@ def _write_trial(
         facts: dict[str, Any] = {"changed": changed, "unset": unset}
         facts["aliases"] = formats.aliases(formats.tensors_in(results), formats.tensors_in(data))
         facts["is_random"] = any(one.tobytes() != other.tobytes() for one, other in zip(native, again, strict=True))
-        facts["unread"] = (
-            formats.unread(format_of, before, native) if name == "a" and isinstance(format_of, formats.GpuMode) else []
-        )
+        is_task = isinstance(format_of, formats.GpuMode)
+        facts["unread"] = formats.unread(format_of, before, native) if name == "a" and is_task else []
         truth, facts["is_wide"] = _truth(format_of, before, native)
         move, runs = partial(formats.move_floats, rng=np.random.default_rng(seed)), []
         for _ in range(_MOVED_RUNS):
             run = formats.plain_arrays(format_of.reference(formats.map_tensors(before, move)))
             runs += run if [each.shape for each in run] == [each.shape for each in native] else []
         torch.save(formats.map_tensors(before, lambda each: each.clone()), folder / f"in-{number}-{name}.pt")
-        (folder / f"marks-{number}").write_text(
-            json.dumps([is_marked(each) for each in formats.tensors_in(before)]), "ascii"
-        )
+        marks = [is_marked(each) for each in formats.tensors_in(before)]
+        (folder / f"marks-{number}").write_text(json.dumps(marks), "ascii")
         write_results(folder / f"truth-{number}-{name}", [*native, *truth, *runs], facts | {"count": len(native)})
         write_results(folder / f"inputs-{number}-{name}", formats.plain_arrays(formats.tensors_in(before)), {})
     pace.note(cells)
@@ -91,15 +90,13 @@ def _truth(format_of: formats.Format, data: Any, native: Sequence[np.ndarray]) -
     before = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)
-        with formats.WideFloats():
+        with suppress(Exception), formats.WideFloats():  # a reference need not be written for wider floats
             wide = formats.map_tensors(
                 data, lambda each: each.to(torch.float64) if each.dtype in formats.NARROW else each.clone()
             )
             results = formats.plain_arrays(format_of.reference(wide, wide=True))
-        if [each.shape for each in results] == [each.shape for each in native]:
-            return results, True
-    except Exception as error:  # noqa: BLE001  a reference need not be written for wider floats
-        del error
+            if [each.shape for each in results] == [each.shape for each in native]:
+                return results, True
     finally:
         torch.set_default_dtype(before)
     return [each.astype(np.float64) if each.dtype.kind not in "iub" else each for each in native], False
