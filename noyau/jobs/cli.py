@@ -91,13 +91,12 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit status: 0 right; 1 wrong, racy, or slower than asked; 2 unusable arguments; 3 not checked.",
     )
     parser.add_argument("--version", action="version", version=f"noyau {__version__}")
-    parser.set_defaults(parser=parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_CommandParser)
     for name, command in COMMANDS.items():
         own = commands.add_parser(name, help=command.summary, description=command.summary)
         command.declare(own)
         command_line.declare_color(own)
-        own.set_defaults(own=own)
+        own.set_defaults(own=own, parser=parser)
     return parser
 
 

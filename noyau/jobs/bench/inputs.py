@@ -56,7 +56,6 @@ class Views:
         return tuple(argument(view, memory) for view, memory in zip(views, arrays, strict=True))
 
     def arguments(self, arrays: Sequence[Any], argument: Argument = InputView.argument) -> tuple[Any, ...]:
-        """All arguments, in order."""
         arrays_left = iter(self.memory_as_given(arrays, argument))
         return tuple(f if v is None else next(arrays_left) for v, f in zip(self.views, self.fixed, strict=True))
 
@@ -75,7 +74,6 @@ class InputMaker:
 
     @property
     def first(self) -> tuple[Any, ...]:
-        """The arguments of the first draw."""
         return self.views.arguments(self.draws[0])
 
 

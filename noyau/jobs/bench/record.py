@@ -227,7 +227,6 @@ class BenchPoint:
         return temperature, comparisons[temperature]
 
     def verdict(self, name: str) -> Verdict:
-        """The verdict on a candidate against the baseline."""
         return self.deciding(name)[1].verdict
 
     def to_json(self) -> dict[str, Any]:

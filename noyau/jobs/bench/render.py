@@ -86,7 +86,6 @@ def verdict_text(row: CandidateTimes, at: BenchPoint) -> str:
 
 
 def remark(row: CandidateTimes, at: BenchPoint) -> str:
-    """A text with the interval, notes, the latency and a slow first call."""
     interval = first = ""
     if row.name != at.against:
         temperature, comparison = at.deciding(row.name)
@@ -112,7 +111,6 @@ def headline(record: BenchRecord) -> str:
 
 
 def page(record: BenchRecord) -> Page:
-    """The page of a record, size by size."""
     at, facts = record.at, {"machine": record.machine.text}
     facts |= {"GPU": str(record.gpu["device"])} if record.gpu else {}
     floors = (f"{sizes_text(each.sizes)}: {floor_text(each)}" for each in at)

@@ -82,7 +82,6 @@ class CandidateCall:
     dtypes: tuple[np.dtype[Any], ...] = ()
 
     def plain(self, arrays: Arrays) -> tuple[Any, ...]:
-        """The arguments of a call by a user."""
         arguments = self.views.arguments(arrays)
         return tuple(g[()] if s and isinstance(g, Array) else g for g, s in zip(arguments, self.scalars, strict=True))
 

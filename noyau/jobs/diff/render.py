@@ -72,7 +72,6 @@ class ModelsDiff(PagedRecord):
 
 
 def headline(diff: ModelsDiff) -> str:
-    """The result in one line."""
     if diff.same:
         return "the same model" + (", but for names" if diff.is_renamed else "")
     counts = {"added": len(diff.added), "removed": len(diff.removed), "changed": len(diff.changed)}

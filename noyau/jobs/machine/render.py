@@ -12,7 +12,6 @@ from noyau.timing.rates import MachineRates
 
 
 def machine_tables(rates: MachineRates) -> Iterator[RenderableType]:
-    """The renderables of the rates, for a terminal."""
     machine = rates.machine
     caches = ", ".join(f"{name} {spell_bytes(size, 4)}" for name, size in rates.caches.items()) or "unknown"
     facts = {

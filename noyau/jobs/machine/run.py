@@ -22,7 +22,6 @@ from noyau.workers.nvml import GpuConditions, has_driver
 
 
 def gpu_tables(rates: GpuRates) -> Iterator[RenderableType]:
-    """The renderables of a GPU's rates, for a terminal."""
     gpu = rates.gpu
     facts = {
         "GPU": f"{gpu.name}, {gpu.sm_count} SMs, compute capability {gpu.capability}",

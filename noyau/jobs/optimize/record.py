@@ -243,7 +243,6 @@ def record(candidate: Candidate) -> KernelRecord:
 
 
 def binding(timing: BindingTiming) -> BindingRecord:
-    """The record of one binding."""
     hot, cold = timing.hot, timing.cold
     ratio = (timing.verdict, hot.speedup, hot.low, hot.high, timing.floor_ratio, *hot.medians_s)
     cold_ratio = None if cold is None else (cold.speedup, cold.low, cold.high)

@@ -73,7 +73,6 @@ def summary(report: Report, width: int, show: Show) -> Iterator[Text]:
 
 
 def header(report: Report, width: int, show: Show) -> Iterator[Text]:
-    """The model, its kernels and the machine."""
     counts = f": {report.nodes_before} nodes before, {report.nodes_after} after"
     kernels = f"; {len(report.kept)} of {several(len(report.kernels), 'kernel')} kept" if report.kernels else ""
     yield from hanging(Text.assemble((show(report.model), "bold"), counts, kernels), width, rest="  ")
@@ -84,7 +83,6 @@ def header(report: Report, width: int, show: Show) -> Iterator[Text]:
 
 
 def headline(report: Report) -> str:
-    """The verdict on the whole model."""
     return next(summary(report, WIDE, printable)).plain
 
 
@@ -248,7 +246,6 @@ def spell_error(value: float) -> str:
 
 
 def page(report: Report) -> Page:
-    """The page of a report."""
     _, *rest = (line.plain.strip() for line in summary(report, WIDE, printable))
     facts = dict(zip(("model", "machine"), (line.plain for line in header(report, WIDE, printable)), strict=False))
     verdict, evidence = report.end_to_end.verdict, report.evidence or Evidence(())

@@ -50,7 +50,6 @@ class Page:
         return as_json({**head, "sections": list(self.sections), "sources": sources})  # type: ignore[no-any-return]
 
     def html(self) -> str:
-        """The page as one text."""
         return html.html_of(self.to_json(), f"{self.title} - noyau {self.command}")
 
     def save(self, path: Path) -> None:

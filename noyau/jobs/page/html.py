@@ -19,12 +19,8 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def html_of(document: Mapping[str, Any], title: str) -> str:
-    """The page that draws a document."""
-    parts = {
-        "title": escape(title).encode("utf-8", "replace").decode(),
-        "document": embed_json(document),
-        **_parts(),
-    }
+    name = escape(title).encode("utf-8", "replace").decode()
+    parts = {"title": name, "document": embed_json(document), **_parts()}
     return _PLACE.sub(lambda place: parts[place[1]], _file("page.html"))  # one pass: no replacement within parts
 
 
@@ -42,7 +38,6 @@ def frame_page(page: str) -> str:
 
 @cache
 def _parts() -> dict[str, str]:
-    """The parts that are the same in every page."""
     style = "\n".join(map(_file, _STYLES))
     texts = {name.partition(".")[0]: _file(name) for name in _SCRIPTS}
     own = " ".join([*map(_digest, texts.values()), "blob:"])  # the layout runs in a worker of a blob

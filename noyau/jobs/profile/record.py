@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,6 +88,12 @@ class OperatorTime:
     time_s: float
     median_s: float
     in_file: bool
+
+    @staticmethod
+    def rows(nodes: Iterable[NodeTime], operators: Iterable[str]) -> tuple[OperatorTime, ...]:
+        """Operator types by descending time; `operators`: the types in the file."""
+        own, rows = set(operators), by_name((node.operator, node.time_s) for node in nodes)
+        return tuple(OperatorTime(name, len(s), sum(s), statistics.median(s), name in own) for name, s in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +229,6 @@ class Wall(PagedRecord):
 
     @property
     def remarks(self) -> Iterator[str]:
-        """Lines of advice."""
         path, path_s = self.hottest
         if len(path) > 1 and path_s > _WORTH * self.wall_s:
             gain = f"{few(path, _MOST_NAMES)}: {gain_text(self.wall_s, path_s)}"
@@ -230,7 +236,6 @@ class Wall(PagedRecord):
         yield f"What would help next: {self.next}"
 
     def headline(self) -> str:
-        """The time of a call, and its shares."""
         shares = f"kernels {self.kernels:.0%} (products {self.products:.0%}), gaps {self.gaps:.0%}"
         rest = f"synchronisation {self.synchronisation:.0%}, {several(self.launches, 'launch')}"
         return f"{spell_s(self.wall_s)}: {shares}, {rest}"

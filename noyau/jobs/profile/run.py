@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -34,16 +33,7 @@ from noyau.ir.sizes import bind
 from noyau.jobs.command_line import Step, require_amounts
 from noyau.jobs.profile.attribution import Attribution, Positions, attributions_of
 from noyau.jobs.profile.onnx_overheads import Overhead, measure_overhead
-from noyau.jobs.profile.record import (
-    LargeValue,
-    NodeMemory,
-    NodeTime,
-    OperatorTime,
-    PathTime,
-    Profile,
-    ProfiledSize,
-    by_name,
-)
+from noyau.jobs.profile.record import LargeValue, NodeMemory, NodeTime, OperatorTime, PathTime, Profile, ProfiledSize
 from noyau.jobs.profile.session_runs import SessionBench, TimedSession
 from noyau.jobs.profile.timeline import model_events
 from noyau.jobs.profile.traces import NodeRuns
@@ -180,7 +170,7 @@ def profile_size(
     low_s, high_s = times.quantiles_s(0.1, 0.9)[0]
     run = (times.before_median_s, low_s, high_s, times.after_median_s, result.between_s, len(ran.runs))
     nodes = chain(original.runnable.graph.node, *(each.node for each in original.model.functions))
-    operators = by_operator(records, (node.op_type for node in every_node(nodes)))
+    operators = OperatorTime.rows(records, (node.op_type for node in every_node(nodes)))
     memory = NodeMemory(weights_bytes(original), **steps, largest=largest_values(ran))
     notes = (*inputs.notes, *remarks(original, records, unrun, doubt))
     sizes = model_names(original.imported, inputs.sizes)
@@ -189,7 +179,6 @@ def profile_size(
 
 
 def remarks(original: SourceModel, nodes: Sequence[NodeTime], unrun: int, doubt: str) -> Iterator[str]:
-    """Notes for the reader of the profile."""
     if original.written is not None:
         yield "noyau has fused this model: it is profiled as it was before, and as it runs without its library"
     if lost := [printable(node.operator) for node in nodes if not node.stands_for]:
@@ -334,12 +323,6 @@ def share_out(ran: TimedSession, runs: Sequence[NodeRuns], overhead: Overhead) -
     run_s, nodes_s = comparison.before_median_s, sum(own_s)
     between_s = max(min(run_s - nodes_s, traced_s), 0.0)
     return own_s, between_s if nodes_s > 0 else run_s, (run_s - between_s) / nodes_s if nodes_s > 0 else 1.0
-
-
-def by_operator(nodes: Iterable[NodeTime], operators: Iterable[str]) -> tuple[OperatorTime, ...]:
-    """Operator types by descending time; `operators`: the types in the file."""
-    own, rows = set(operators), by_name((node.operator, node.time_s) for node in nodes)
-    return tuple(OperatorTime(name, len(s), sum(s), statistics.median(s), name in own) for name, s in rows)
 
 
 def source_shapes(original: SourceModel, inputs: Inputs) -> dict[str, Sequence[int]]:

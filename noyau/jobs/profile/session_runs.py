@@ -74,7 +74,6 @@ class TimedSession:
     optimized: onnx.ModelProto
 
     def nodes(self) -> list[NodeRuns]:
-        """The nodes of the optimized model that ran."""
         return node_runs(self.runs, frozenset(with_subgraphs(self.optimized.graph)))
 
 

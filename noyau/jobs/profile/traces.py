@@ -59,7 +59,6 @@ class NodeRuns:
 
     @property
     def extents(self) -> int:
-        """The number of extents in the shapes of its inputs and outputs."""
         return sum(len(shape) for _, shape in (*self.inputs, *self.outputs))
 
 

@@ -50,7 +50,6 @@ class ShownModel(StagedKernels):
 
     @property
     def count(self) -> str:
-        """The counts of operators in kernels and of kernels, as text."""
         covered = sum(len(group.positions) for kernel in self.plan.kernels for group in kernel.groups)
         return f"{covered} of {sum(map(bool, self.labels))} operators in {several(len(self.plan.kernels), 'kernel')}"
 

@@ -122,7 +122,6 @@ def align_lines(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str
 
 
 def stages_of(kernel: PlannedKernel) -> KernelStages:
-    """The stages of a kernel of a model or a module."""
     group = kernel.groups[0]
     texts = (lambda: kernel_text(group.kernel), lambda: kernel_text(kernel.kernel), lambda: kernel.text)
     return kernel_stages(kernel.operator, group.original, group.graph, *texts)

@@ -10,10 +10,9 @@ from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.profile import run
 from noyau.jobs.profile.attribution import with_numbers
 from noyau.jobs.profile.onnx_overheads import Overhead
-from noyau.jobs.profile.record import NodeTime
+from noyau.jobs.profile.record import NodeTime, OperatorTime
 from noyau.jobs.profile.run import (
     break_down,
-    by_operator,
     count_removed,
     largest_values,
     source_shapes,
@@ -179,7 +178,7 @@ def test_a_model_of_which_nothing_runs(opened):
 
 def test_operator_types_are_ordered_by_their_time():
     nodes = [NodeTime("Mul", (), False, 1, 2.0), NodeTime("Mul", (), False, 1, 4.0), NodeTime("Odd", (), True, 1, 9.0)]
-    rows = by_operator(nodes, ["Mul", "Add"])
+    rows = OperatorTime.rows(nodes, ["Mul", "Add"])
     assert [(row.operator, row.nodes, row.time_s, row.median_s, row.in_file) for row in rows] == [
         ("Odd", 1, 9.0, 9.0, False),
         ("Mul", 2, 6.0, 3.0, True),

@@ -106,7 +106,6 @@ class ChangeRecord(Record):
 
     @property
     def summary(self) -> str:
-        """The overall verdict in one sentence."""
         against = f"against the baseline {self.baseline} of {self.date}"
         if self.faults:
             return f"{self.name}: WRONG {against}: {several(len(self.faults), 'candidate')} of now"

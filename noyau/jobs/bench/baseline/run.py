@@ -31,7 +31,6 @@ _MARK = " before"
 
 
 def save(name: str, target: str, what: object, record: BenchRecord) -> None:
-    """Save a bench as a baseline."""
     file, mark, names = target.partition("::")
     place = Path(file).resolve().relative_to(sources.root_of(Path(file))).as_posix()
     texts, folders = sources.sources_of(Path(file), what), sources.folders_of(Path(file))

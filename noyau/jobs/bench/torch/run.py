@@ -177,9 +177,8 @@ def _function_task(
         results = [np.asarray(each) for each in _arrays(function(*takes(drawn.draws[0])))]
     except Exception as fault:
         raise tasks.no_judge(name, f"fails with {type(fault).__name__}: {fault}") from fault
-    return tasks.BenchTask(
-        numbers, drawn, (), tasks.by_function(judge, [each.dtype for each in results]), flops=wishes.flops
-    )
+    check = tasks.by_function(judge, [each.dtype for each in results])
+    return tasks.BenchTask(numbers, drawn, (), check, flops=wishes.flops)
 
 
 def _arrays(result: object) -> tuple[np.ndarray, ...]:

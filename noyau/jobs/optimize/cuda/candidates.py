@@ -90,7 +90,6 @@ def plan(groups: Iterable[Group], source: TracedGraph) -> Plan:
 
 
 def layouts_of(group: Group, source: TracedGraph) -> tuple[Layout, ...]:
-    """The layouts of the tensors that a group reads, in torch's memory."""
     return tuple(layout_of(source.givers[name].meta["val"]) for name in input_names(group))
 
 

@@ -30,7 +30,6 @@ from noyau.hosts.torch.cuda.guarded_memory import Fault, Flag, Room, answers, di
 from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, other_sizes, perturb, sizes_of
 from noyau.hosts.torch.modules.groups import order_of
 from noyau.hosts.torch.modules.sites import TracedGraph, isolate, plain
-from noyau.ir.graph import Graph
 from noyau.ir.operators import OPERATORS, Fact
 from noyau.jobs.optimize.cuda import candidates
 from noyau.jobs.optimize.cuda.candidates import call_of
@@ -120,7 +119,6 @@ class DeviceTrial:
         return results, answers([*room.flags(), *other.flags(), *changed, *_unwritten(results, again), *moved_on])
 
     def run(self, own: Tensors, room: Room) -> tuple[Tensor, ...]:
-        """The results of the kernel in poisoned memory."""
         from noyau.hosts.torch.cuda.launch_records import TAPE
 
         with TAPE.holding(empty=room.empty):
@@ -133,7 +131,6 @@ class DeviceTrial:
         return self.in_order(WideInterpreter(part).run_on([inputs[node.name] for node in reads]))
 
     def run_unfused(self, inputs: Inputs) -> list[Tensor]:
-        """Run torch's nodes as they are."""
         part, reads = self.part
         return self.in_order(part(*[inputs[node.name] for node in reads]))
 
@@ -170,13 +167,14 @@ class DeviceTrial:
     def longer_runs(
         self, inputs: Inputs, directions: Sequence[Direction | None], noise: torch.Generator
     ) -> Iterator[Tensors]:
-        """Runs that keep more bits than torch's nodes do, as in noyau.verify.rounding."""
-        part, reads = self.part
+        """Runs with more bits than torch's nodes keep, as in noyau.verify.rounding: in float32, unless all floats are
+        longer, and in float64, one for each direction."""
+        (part, reads), shortest = self.part, shortest_of(self.group.original)
         own = [inputs[node.name] for node in reads]
-        return map(self.in_order, round_runs(part, own, self.group.original, directions, noise))
+        for width, direction in product((TO_TORCH[each] for each in LONG if each.bytes >= shortest), directions):
+            yield self.in_order(RoundingInterpreter(part, width, noise, direction).run_on(own))
 
     def in_words(self, inputs: Inputs) -> str:
-        """The inputs as text: names, dtypes and shapes."""
         results = [(name, inputs[name]) for name in input_names(self.group)]
         return ", ".join(f"{name}: {FROM_TORCH[each.dtype].value}{list(each.shape)}" for name, each in results)
 
@@ -333,7 +331,6 @@ class WideInterpreter(fx.Interpreter):  # type: ignore[misc]  # torch's class ha
         self.width = width
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Run a node with widened dtypes."""
         args, kwargs = pytree.tree_map(self.widen, (args, kwargs))
         if target in _HALF_TO_FLOAT:
             args = (*args[:2], False)
@@ -344,7 +341,6 @@ class WideInterpreter(fx.Interpreter):  # type: ignore[misc]  # torch's class ha
         return self.width if is_short else value
 
     def run_on(self, inputs: Sequence[Any]) -> Any:
-        """Run the part on widened inputs."""
         return self.run(*[widen(each, self.width) for each in inputs])
 
 
@@ -364,7 +360,6 @@ class RoundingInterpreter(WideInterpreter):
         self.noise, self.direction, self.exact = noise, direction, WideInterpreter(part)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Run a node and round its result otherwise."""
         result = super().call_function(target, args, kwargs)
         name = getattr(getattr(target, "overloadpacket", None), "__name__", "")
         if self.width == torch.float64:
@@ -395,18 +390,4 @@ class RoundingInterpreter(WideInterpreter):
         return torch.where(moves & goes, other, result)
 
     def draw(self, result: Tensor) -> Tensor:
-        """Random numbers from 0 to 1, one per cell."""
         return torch.rand(result.shape, generator=self.noise, device=result.device, dtype=result.dtype)
-
-
-def round_runs(
-    part: fx.GraphModule,
-    inputs: Sequence[Any],
-    graph: Graph,
-    directions: Sequence[Direction | None],
-    noise: torch.Generator,
-) -> Iterator[Any]:
-    """Runs of a graph's part in float32, unless all its floats are longer, and in float64, one for each direction."""
-    shortest = shortest_of(graph)
-    for width, direction in product((TO_TORCH[each] for each in LONG if each.bytes >= shortest), directions):
-        yield RoundingInterpreter(part, width, noise, direction).run_on(inputs)

@@ -62,16 +62,13 @@ class CudaHost:
         return self.planned[0]
 
     def certify(self, kernels: Sequence[PlannedKernel]) -> list[Candidate]:
-        """The kernels, compiled and certified on the device."""
         effort = CERTIFICATES[self.wishes.certificate]
         return certificate.certify_all(kernels, self.source, self.device, log.info, effort)
 
     def bindings(self) -> Sequence[Sizes]:
-        """One round, at the sizes that torch saw."""
         return rounds_of(self.wishes)
 
     def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> CudaBench:
-        """The clock of the device, with the budget of the graph."""
         return CudaBench(self.source, self.device, self.wishes.rival, Budget(self.wishes.budget_s))
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[KernelSwap]]:

@@ -20,7 +20,7 @@ from noyau.jobs.optimize.cuda.certificate import require_device
 from noyau.text import printable
 
 _MOST_LAUNCHES = 1000
-Form: TypeAlias = tuple[torch.dtype, tuple[int, ...]]
+Form: TypeAlias = tuple[torch.dtype, tuple[int, ...]]  # of a tensor: what a flat function relies on
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def flatten_later(program: fx.Graph, places: Sequence[int], slowly: Boxed) -> Bo
     known: list[tuple[list[Form], Boxed]] = []
 
     def run(arguments: list[Any]) -> Any:
-        forms = [form(arguments[at]) for at in places]
+        forms = [(arguments[at].dtype, arguments[at].stride()) for at in places]
         if known:
             first_forms, flat_run = known[0]
             return (flat_run if forms == first_forms else slowly)(arguments)
@@ -62,11 +62,6 @@ def flatten_later(program: fx.Graph, places: Sequence[int], slowly: Boxed) -> Bo
     return run
 
 
-def form(tensor: torch.Tensor) -> Form:
-    """The facts of a tensor of known sizes that a flat function relies on."""
-    return tensor.dtype, tensor.stride()
-
-
 class ShapeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
     """Interpreter of a graph that records each node's result as a fake tensor, without cells, as tracing would."""
 
@@ -75,7 +70,6 @@ class ShapeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has 
         self.fakes = FakeTensorMode()
 
     def run_node(self, n: fx.Node) -> Any:
-        """Run a node and record its result."""
         result = super().run_node(n)
         n.meta["val"] = pytree.tree_map_only(torch.Tensor, self.fakes.from_tensor, result)
         return result

@@ -80,9 +80,8 @@ def twin_certificate(task: CertificateTask, twin: GridTwin) -> tuple[Certificate
     def judged() -> Certificate:
         draws = np.random.default_rng(task.seed)
         tried = _small_cases(task, draws, lacks) if lacks else cases(task.original, task.sizes, draws)
-        own = OriginalInputs(
-            InterpretedKernel(twin.kernel) if lacks else _device_kernel(twin), task.original, task.graph
-        )
+        kernel = InterpretedKernel(twin.kernel) if lacks else _device_kernel(twin)
+        own = OriginalInputs(kernel, task.original, task.graph)
         tried = [*captured, *tried]
         return certify_native(task.original, own, tried, name=name, made_up=task.made_up, refuses=bool(lacks))
 

@@ -168,7 +168,6 @@ class OnnxHost:
             return list(certifiers.each(turn, enumerate(candidates, 1)))
 
     def bindings(self) -> list[dict[str, int]]:
-        """The sizes of each round."""
         return self.schedule.bindings()
 
     def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> OnnxBench | None:
@@ -272,6 +271,5 @@ class SizeSchedule:
         return replace(small, others=tuple(flows))
 
     def note(self, text: str) -> None:
-        """Note a text for the report, once."""
         if text not in self.notes:
             self.notes.append(text)

@@ -66,7 +66,6 @@ class OptimizedModel:
         model_files.save(self.model, self.library, path_of(path, "save() takes"), self.folder, *trials)
 
     def session(self, *, threads: int = 0) -> Any:
-        """An onnxruntime session of the model with its kernels."""
         return open_session(self.model.SerializeToString(), self.library, threads=threads, folder=self.folder)
 
     def source(self, kernel: str) -> str:

@@ -1,7 +1,6 @@
 """Weights in few bits, as onnxruntime packs them: each product is tried, the fastest form chosen, and the whole model
 confirmed before the choice is taken."""
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -337,9 +336,9 @@ def model_of(products: Sequence[Product], rank: int, like: onnx.ModelProto, *, b
 
 def repeat_model(model: onnx.ModelProto, times: int) -> onnx.ModelProto:
     """The nodes of a model with input `x`, repeated `times` times, each time with tensors of their own."""
-    result = copy.deepcopy(model)
+    result = deepcopy(model)
     for number in range(1, times):
-        more = copy.deepcopy(model.graph)
+        more = deepcopy(model.graph)
         for each in (*more.initializer, *more.node, *more.output):
             each.name += f"_{number}" if each.name else ""
         for node in more.node:

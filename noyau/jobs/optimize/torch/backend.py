@@ -167,7 +167,6 @@ def or_else(
 def compile_captured(module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord) -> Run:
     """Compile as `backend`; the outcome of each graph goes to `record`. A failure leaves all graphs to torch, except
     data-dependent shapes: there dynamo breaks the graph in two, and calls this again for each."""
-
     few = _in_few_bits(module, inputs, wishes, record)
 
     def compiled(arguments: Sequence[Any], wishes: CompileOptions, record: GraphRecord) -> Run:
@@ -191,9 +190,8 @@ def compile_captured(module: fx.GraphModule, inputs: Sequence[Any], wishes: Comp
     if wishes.keep != "all" and run != module.forward and not is_odd:
         run = JudgedGraph(run, rival, None if is_dynamic else again, record.gains, wishes.tell)
     elif is_odd:
-        wishes.tell(
-            "not timed as a whole: it takes what is no tensor, or sizes that are names, which inductor is not given"
-        )
+        taken = "what is no tensor, or sizes that are names, which inductor is not given"
+        wishes.tell(f"not timed as a whole: it takes {taken}")
     # If torch runs it in the end, a lost device is still reported with noyau's error.
     return torch._dynamo.disable(executor.with_device_errors(run))  # type: ignore[no-any-return]
 

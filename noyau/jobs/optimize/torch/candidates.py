@@ -96,7 +96,6 @@ def open_kernel(name: str, library: Path, ends: KernelEnds, scalars: Sequence[np
 
 
 def _with_numbers(fast_call: Callable[..., Any], fixed: Sequence[Tensor | None], tensors: tuple[Tensor, ...]) -> Any:
-    """The fast call with its constant inputs."""
     others = iter(tensors)
     return fast_call(tuple(next(others) if each is None else each for each in fixed))
 

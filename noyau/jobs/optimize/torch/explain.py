@@ -49,7 +49,6 @@ class ModuleExplanation(StagedKernels, Record):
         return [each for graph in self.graphs for each in map(stages_of, graph.plan.kernels)]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order."""
         pairs = zip_longest(self.graphs, self.walls[: len(self.graphs)])
         graphs = [{**_graph(graph), "wall": wall and wall.to_json()} for graph, wall in pairs]
         return {"module": self.name, "breaks": list(self.breaks), "graphs": graphs}

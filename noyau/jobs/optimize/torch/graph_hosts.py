@@ -99,7 +99,6 @@ class GraphRecord:
     calibration: Mapping[Any, Sequence[Sequence[Any]]] = field(default_factory=dict)
 
     def tell(self, graph: CompiledGraph) -> None:
-        """Record a graph that was compiled."""
         for one in graph.kept:
             before_s, after_s = (0.0, 0.0) if one.comparison is None else one.comparison.medians_s
             name = one.planned.operator

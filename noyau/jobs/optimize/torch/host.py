@@ -52,11 +52,9 @@ class TorchHost:
 
     @property
     def source(self) -> TracedGraph:
-        """The graph as noyau imports it."""
         return self.sketch.source
 
     def plan(self) -> tuple[Partition, Plan]:
-        """The groups of the graph and their kernels."""
         return self.sketch.cut, self.sketch.plan
 
     def certify(self, kernels: Sequence[PlannedKernel]) -> list[Candidate]:
@@ -64,11 +62,9 @@ class TorchHost:
         return self.ahead.candidates(self.sketch)
 
     def bindings(self) -> Sequence[Sizes]:
-        """One round, at the sizes that torch saw."""
         return rounds_of(self.wishes)
 
     def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> TorchBench:
-        """The clock of the graph, with its budget."""
         return TorchBench(self.source, self.wishes.rival, Budget(self.wishes.budget_s), len(candidates))
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[KernelSwap]]:
@@ -76,7 +72,7 @@ class TorchHost:
         return swaps_of(candidates, self.source, self._kernel, registered=self.registered)
 
     def _kernel(self, candidate: Candidate, group: Group) -> Run:
-        """A kernel that raises torch's own errors if it indexes a tensor."""
+        """A kernel; for an index out of bounds it runs torch's nodes, which raise torch's error."""
         kernel = kernel_of(candidate, group)
         if not any(isinstance(node.kind, Gather | Scatter) for node in group.graph.nodes):
             return kernel
@@ -84,25 +80,20 @@ class TorchHost:
         for node in part.graph.nodes:
             node.meta = {}  # fakes would live as long as the function
         own = [self.source.givers[plain(name)].name for name in input_names(group)]
-        return with_torchs_errors(kernel, own, part, [node.name for node in reads])
+        names = [node.name for node in reads]
 
+        @wraps(kernel)
+        def run(*tensors: torch.Tensor) -> Any:
+            try:
+                return kernel(*tensors)
+            except OutsideError as error:
+                outside = error
+            values = dict(zip(own, tensors, strict=True))
+            if values.keys() >= set(names):
+                part(*(values[name] for name in names))
+            raise outside
 
-def with_torchs_errors(kernel: Run, own: Sequence[str], part: fx.GraphModule, reads: Sequence[str]) -> Run:
-    """A kernel of the values `own`; for an index out of bounds, it runs torch's nodes (`part`, on the values `reads`),
-    which raise torch's error."""
-
-    @wraps(kernel)
-    def run(*tensors: torch.Tensor) -> Any:
-        try:
-            return kernel(*tensors)
-        except OutsideError as error:
-            outside = error
-        values = dict(zip(own, tensors, strict=True))
-        if values.keys() >= set(reads):
-            part(*(values[name] for name in reads))
-        raise outside
-
-    return run
+        return run
 
 
 def rounds_of(wishes: CompileOptions) -> Sequence[Sizes]:

@@ -114,7 +114,6 @@ class TorchModel:
         return result
 
     def run(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        """One run, node by node."""
         values: dict[str, Value] = {**self.tensors, **dict(zip(self.inputs, tensors, strict=True))}
         for node in self.nodes:
             operands = [self.value(values, name) if name else None for name in node.input]

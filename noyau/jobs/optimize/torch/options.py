@@ -51,7 +51,6 @@ class CompileOptions:
 
     @property
     def rival(self) -> str:
-        """The executor that kernels are timed against."""
         return self.against or self.rest
 
     def tell(self, words: str) -> None:

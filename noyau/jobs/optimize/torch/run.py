@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
+from itertools import chain
 from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -289,7 +290,6 @@ def as_it_was(module: Run, inputs: Any) -> Iterator[None]:
 
 
 def _devices(nested: Any) -> set[str]:
-    """Devices of the tensors in a nested value."""
     return {str(each.device) for each in _tensors(nested)}
 
 
@@ -320,7 +320,6 @@ def _describe(at: int, value: Any) -> str:
 
 
 def name_of(module: Run) -> str:
-    """The name of a module or a function."""
     return type(module).__name__ if isinstance(module, torch.nn.Module) else getattr(module, "__name__", "function")
 
 
@@ -332,6 +331,7 @@ def report_of(
     before = sum(len(graph.source.nodes) - 1 for graph in graphs if graph.source)
     gone = sum(len(group.positions) - 1 for graph in graphs for one in graph.kept for group in one.planned.groups)
     machine = this_machine(c_compiler.DEFAULTS)
+    left = ([(f"the whole {each.kind} graph", each.whole)] if each.whole else leftovers(each) for each in graphs)
     candidates = drop_all(distinct(graphs), loss)
     drawings = {
         graph.kind: tuple(drawing_of(graph, title, is_fused=title == "After") for title in ("Before", "After"))
@@ -345,7 +345,7 @@ def report_of(
         before - (0 if loss else gone),
         kernels=tuple(map(record, candidates)),
         end_to_end=EndToEnd() if whole is None else EndToEnd(*whole.medians_s, whole.verdict, whole.speedup),
-        not_fused=not_fused(_torch_nodes(graphs)),
+        not_fused=not_fused(chain.from_iterable(left)),
         inputs=tuple(notes),
         evidence=Evidence(candidates, drawings=drawings),
     )
@@ -369,10 +369,3 @@ def leftovers(graph: CompiledGraph) -> Iterator[tuple[str, str]]:
     if graph.source is not None:
         names = [node.name for node in graph.source.nodes[:-1]]  # the last is what the graph returns
         yield from uncovered_nodes(names, graph.partition, graph.plan)
-
-
-def _torch_nodes(graphs: Iterable[CompiledGraph]) -> Iterator[tuple[str, str]]:
-    for graph in graphs:
-        if graph.whole:
-            yield f"the whole {graph.kind} graph", graph.whole
-        yield from leftovers(graph)

@@ -323,8 +323,7 @@ def runnable(program: fx.Graph, layout: CallLayout, tensors: Tensors) -> Callabl
         if form != takes or len(flat) != len(layout.extents):
             raise InputError(f"it was saved for arguments of the form {takes}, and is given {form}")
         for at, (value, extents, expected) in enumerate(zip(flat, layout.extents, forms, strict=True)):
-            _require(at, value, extents)
-            _require_form(at, value, expected)
+            _require(at, value, extents, expected)
         # Kernels read memory and do not see the lazy negation or conjugation of a view, so both are resolved.
         arguments = (each.resolve_neg().resolve_conj() if isinstance(each, torch.Tensor) else each for each in flat)
         with torch.no_grad():
@@ -338,8 +337,9 @@ def runnable(program: fx.Graph, layout: CallLayout, tensors: Tensors) -> Callabl
     return call
 
 
-def _require(at: int, value: Any, extents: tuple[int | None, ...] | None) -> None:
-    """InputError if an argument does not have the shape that it was saved for."""
+def _require(at: int, value: Any, extents: tuple[int | None, ...] | None, form: tuple[str, str] | None) -> None:
+    """InputError if an argument does not have the shape and dtype that it was saved for, or is on another kind of
+    device."""
     if extents is None:
         return
     shape = tuple(value.shape) if isinstance(value, torch.Tensor) else None
@@ -347,14 +347,8 @@ def _require(at: int, value: Any, extents: tuple[int | None, ...] | None) -> Non
     if not fits or any(want not in (None, got) for want, got in zip(extents, shape or (), strict=True)):
         expected = ", ".join("any" if each is None else str(each) for each in extents)
         raise InputError(f"argument {at} has the shape {shape}, and the module was saved for [{expected}]")
-
-
-def _require_form(at: int, value: Any, expected: tuple[str, str] | None) -> None:
-    """InputError if an argument does not have the dtype that it was saved for, or is on another kind of device."""
-    form = _dtype_and_place(value)
-    if expected is None or form is None:
-        return
-    for got, want, on, turn in zip(form, expected, ("", "on "), (".to(torch.{})", '.to("{}")'), strict=True):
+    ends = zip(_dtype_and_place(value) or (), form or (), ("", "on "), (".to(torch.{})", '.to("{}")'), strict=False)
+    for got, want, on, turn in ends:
         if got != want and (value.dim() or not on):  # a tensor of rank 0 may be on any device
             message = f"argument {at} is {on}{got}, and the module was saved for {on and 'one '}{on}{want}"
             raise InputError(f"{message}; give it {turn.format(want)}")

@@ -123,7 +123,6 @@ def attention_bounds(own: RowAttention, query: Tensor, *others: Tensor) -> tuple
     return result, off
 
 
-log = logging.getLogger("noyau")
 MOST_RUNS = 128  # the most runs with random tokens
 ROUNDS = 20  # rounds of a timing
 JUDGED_ROWS = 64
@@ -146,7 +145,6 @@ class FewBits:
     gain_s: float = 0.0
 
     def pick(self, arguments: Sequence[Any]) -> list[Any]:
-        """The arguments of the module."""
         return [arguments[at] for at in self.places]
 
     def around(self, run: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -160,7 +158,6 @@ class FewBits:
 
 
 def states_of(arguments: Sequence[Any], places: Sequence[int]) -> list[tuple[int, int]]:
-    """Address and version counter of each argument at `places`."""
     return [(arguments[at].data_ptr(), arguments[at]._version) for at in places]
 
 
@@ -292,9 +289,8 @@ class TorchWeightStage:
             timing = self.clock(lambda: family.plain(rows), lambda: packed(rows, operands))
         except Exception as error:  # noqa: BLE001  errors of Triton's compiler share no other class
             line = next(iter(str(error).splitlines()), type(error).__name__)
-            return weight_choice.Trial(
-                form, reason=f"{'is wrong' if isinstance(error, CheckError) else 'does not run'}: {line}"
-            )
+            fault = "is wrong" if isinstance(error, CheckError) else "does not run"
+            return weight_choice.Trial(form, reason=f"{fault}: {line}")
         timings = (BindingTiming({"rows": packed.products.rows}, timing),)
         return weight_choice.Trial(form, timings, (timing.before_median_s,), reason=weight_choice.trial_loss(timings))
 
@@ -331,7 +327,6 @@ class TorchWeightStage:
 
 
 def key_of_graph(module: fx.GraphModule, arguments: Sequence[Any]) -> Any:
-    """Key of a graph: its code and its parameters."""
     return module.code, tuple(id(each) for each in arguments if isinstance(each, torch.nn.Parameter))
 
 
@@ -401,7 +396,6 @@ def tables_of(graph: fx.Graph) -> Iterator[tuple[int, int]]:
 
 
 def with_tokens(arguments: Sequence[Any], tables: Mapping[int, int], seed: int) -> list[Any]:
-    """The arguments with random tokens."""
     result, noise = list(arguments), torch.Generator().manual_seed(seed)
     for at, count in tables.items():
         old = result[at]
