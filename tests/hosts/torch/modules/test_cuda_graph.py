@@ -216,17 +216,11 @@ def test_large_results_that_are_held_end_the_recording(lent, monkeypatch):
     assert run.is_over and held[WARM].tolist() == [0.0, 2.0, 4.0]
 
 
-def test_a_few_results_are_copied_and_many_large_ones_lent(monkeypatch):
+def test_a_few_results_are_copied_with_all_their_memory_and_many_large_ones_lent(monkeypatch):
     monkeypatch.setattr(cuda_graph, "SMALL", 64)
-    few = [torch.empty(16) for _ in range(cuda_graph.FEW)]
-    assert is_small(few) and is_small([torch.empty(1) for _ in range(16)])
-    assert not is_small([*few, torch.empty(16)])
-
-
-def test_a_small_view_of_much_memory_is_copied_with_all_of_it_and_is_not_small(monkeypatch):
-    monkeypatch.setattr(cuda_graph, "MOST_GIVEN", cuda_graph.SMALL)
-    large = torch.empty(cuda_graph.SMALL // 4 + 1)
-    assert not is_small([large[:2]]) and not is_small((large[:2], large[2:3]))
+    few, large = [torch.empty(16) for _ in range(cuda_graph.FEW)], torch.empty(cuda_graph.MOST_GIVEN // 4 + 1)
+    assert is_small([*few[1:], torch.empty(17)[:2]]) and is_small([torch.empty(1) for _ in range(16)])
+    assert not is_small([*few, torch.empty(16)]) and not is_small((large[:2], large[2:3]))
     assert is_small([large[:2], torch.ones(1)], {large.data_ptr()})
 
 
