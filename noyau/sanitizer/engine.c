@@ -173,9 +173,11 @@ static int is_alike(const shadow_finding *a, const shadow_finding *b) {
 
 static void keep(shadow *s, const shadow_finding *found) {
     for (int64_t i = 0; i < s->count; ++i) {
-        if (!is_alike(s->findings + i, found)) continue;
-        s->findings[i].count += 1;
-        s->findings[i].changed += found->changed;
+        shadow_finding *kept = s->findings + i;
+        if (!is_alike(kept, found)) continue;
+        const int64_t count = kept->count + 1, changed = kept->changed + found->changed;
+        if (found->reach > kept->reach) *kept = *found;
+        kept->count = count, kept->changed = changed;
         return;
     }
     if (s->count == MOST_FINDINGS) {
@@ -208,6 +210,9 @@ static void race(shadow *s, int32_t memory, int64_t cell, int32_t access, int32_
     shadow_finding made = found_by(s, SHADOW_RACE, memory, access, site);
     made.other_owner = (int64_t)(them->owner == s->now.owner ? them->other : them->owner) - 1;
     made.other_access = how, made.other_site = them->site, made.other_block = them->block;
+    made.reach = them->block != s->now.block ? SHADOW_BETWEEN_BLOCKS
+                 : them->warp != s->now.warp ? SHADOW_IN_BLOCK
+                                             : SHADOW_IN_WARP;
     made.cell = cell;
     keep(s, &made);
 }

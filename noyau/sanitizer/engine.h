@@ -32,9 +32,12 @@ enum { SHADOW_READ = 0, SHADOW_WRITE = 1, SHADOW_ATOMIC = 2, SHADOW_SAME_WRITE =
 /* Kinds of findings, in the order of engine.py. */
 enum { SHADOW_RACE = 1, SHADOW_OUTSIDE = 2, SHADOW_NEGATIVE = 3, SHADOW_UNSET = 4, SHADOW_BARRIER = 5 };
 
-/* Findings with equal kind, accesses, sites and memory are merged: the first of them, and their count. */
+/* How far apart the two threads of a race are. */
+enum { SHADOW_IN_WARP = 0, SHADOW_IN_BLOCK = 1, SHADOW_BETWEEN_BLOCKS = 2 };
+
+/* Findings with equal kind, accesses, sites and memory are merged: the first of the widest `reach`, and their count. */
 typedef struct {
-    int32_t kind, memory, access, other_access, site, other_site, block, other_block;
+    int32_t kind, memory, access, other_access, site, other_site, block, other_block, reach;
     int64_t owner, other_owner;
     int64_t cell;         /* of a race; or an index outside */
     int64_t axis, extent; /* of an index outside */

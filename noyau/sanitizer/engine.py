@@ -63,7 +63,7 @@ class ReplayEvent(IntEnum):
 class _Finding(ctypes.Structure):
     """shadow_finding of engine.h."""
 
-    _names32 = ("kind", "memory", "access", "other_access", "site", "other_site", "block", "other_block")
+    _names32 = ("kind", "memory", "access", "other_access", "site", "other_site", "block", "other_block", "reach")
     _names64 = ("owner", "other_owner", "cell", "axis", "extent", "count", "changed")
     _fields_ = (*((name, _I32) for name in _names32), *((name, _I64) for name in _names64))
 

@@ -36,20 +36,18 @@ _VERBS = {
     **dict.fromkeys((Access.WRITE, Access.SAME_WRITE), ("writes", "written")),
     **dict.fromkeys((Access.ATOMIC, Access.SWAP), ("merges into", "merged into")),
 }
-# Remedies of races by the owners that meet: two blocks, the host, streams; and of updates of one cell.
-_BETWEEN_BLOCKS = {
-    "cuda": "no barrier orders two blocks: give each thread its own cells, or use atomicAdd",
-    "numba_cuda": "no barrier orders two blocks: give each cell one thread, or use cuda.atomic",
+# Remedies of races on a GPU by the owners that meet: two of a warp, two blocks (both write, or one reads), the host;
+# and of updates of one cell. The words of a language: its atomics, its barriers, its wait.
+_WORDS = {
+    "cuda": ("atomicAdd", "a __syncthreads()", "a __syncwarp()", "cudaDeviceSynchronize()"),
+    "numba_cuda": ("cuda.atomic", "cuda.syncthreads()", "cuda.syncwarp()", "cuda.synchronize()"),
 }
-_WITH_HOST = {
-    "cuda": "wait for the grid before the host touches it: cudaDeviceSynchronize()",
-    "numba_cuda": "wait for the grid before the host touches it: cuda.synchronize()",
-}
+_IN_WARP = "put {1} between them, or {2} in a branch of one warp; or use {0}"
+_BETWEEN_BLOCKS = "no barrier orders two blocks: give each cell one thread, or use {0}"
+_READ_BETWEEN_BLOCKS = "no barrier orders two blocks: write to a second array, read in a second launch, or use {0}"
+_WITH_HOST = "wait for the grid before the host touches it: {3}"
+_OF_UPDATES = "use {0}, or give each cell one thread"
 _WITH_STREAMS = {"cuda": "let the later stream wait: cudaEventRecord(event, first), cudaStreamWaitEvent(second, event)"}
-_OF_UPDATES = {
-    "cuda": "use an atomic, or give each cell one thread",
-    "numba_cuda": "use cuda.atomic, or give each cell one thread",
-}
 _ALLOWED = re.compile(r"#\s*noyau:\s*allow\(([\w\-, ]+)\)\s*(.*)|//\s*noyau:\s*allow\(([\w\-, ]+)\)\s*(.*)")
 
 
@@ -137,6 +135,7 @@ class Observation:
     axis: int = -1
     extent: int = 0
     count: int = 1
+    reach: int = 3  # of a race: 0 within a warp, 1 within a block, 2 between blocks, 3 not in a grid
 
     @property
     def writes(self) -> int:
@@ -215,15 +214,15 @@ def _updates(observations: Sequence[Observation]) -> set[tuple[int, int, int]]:
 def _remedy(observation: Observation, route: Route, owners: Sequence[str], is_update: bool) -> str:
     kind = observation.kind
     usual = route.hint(observation) or route.remedies.get(kind) or kind.remedies.get(route.language, kind.remedy)
-    if kind is not FindingKind.RACE:
+    words, blocks = _WORDS.get(route.language), _BETWEEN_BLOCKS if observation.writes > 1 else _READ_BETWEEN_BLOCKS
+    if kind is not FindingKind.RACE or words is None:
         return usual
     if any(" in stream " in owner for owner in owners):
         return _WITH_STREAMS.get(route.language, usual)
     if "the host" in owners:
-        return _WITH_HOST.get(route.language, usual)
-    blocks = {owner.partition(" of block ")[2] for owner in owners} - {""}  # the host has no block
-    usual = _BETWEEN_BLOCKS.get(route.language, usual) if len(blocks) > 1 else usual
-    return _OF_UPDATES.get(route.language, usual) if is_update else usual
+        return _WITH_HOST.format(*words)
+    by_reach = _OF_UPDATES if is_update else (_IN_WARP, "", blocks, "")[observation.reach]
+    return by_reach.format(*words) or usual
 
 
 def _finding(observation: Observation, route: Route, is_update: bool) -> Finding:
@@ -318,7 +317,6 @@ def _message(observation: Observation, route: Route) -> str:
 
 
 _ATOMICS = {ast.Add: "add", ast.Sub: "sub"}
-_ORDERS = {"numba_cuda": "no barrier in between", "cuda": "no barrier in between"}  # within a block
 _UPDATE = re.compile(r"^(?P<target>[^=;{}]+?)\s*(?P<sign>[+-])=\s*(?P<value>[^;{}]+);")
 _INCREMENT = re.compile(r"^(?:(?P<target>[^=;{}+]+)\+\+|\+\+(?P<other>[^=;{}+]+));")
 
@@ -333,9 +331,8 @@ def race_drawing(
     width = max(len(str(line)), len(str(other_line)))
     columns = [max(len(two), len(other_verb) + len(cell) + 1), max(len(one), len(verb) + len(cell) + 1)]
     head = f"{' ' * width}  {two:<{columns[0]}}  {one}"
-    is_between_blocks = len({each.partition(" of block ")[2] for each in owners}) > 1
-    nothing = "nothing orders the two"
-    missing = between or (nothing if is_between_blocks else _ORDERS.get(language, nothing))
+    is_in_block = _WORDS.get(language) and len({each.partition(" of block ")[2] for each in owners}) == 1
+    missing = between or ("no barrier in between" if is_in_block else "nothing orders the two")
     first = f"{other_line:>{width}}  {f'{other_verb} {cell}':<{columns[0]}}"
     if line == other_line:
         return head, f"{first}  {verb} {cell}   <- {missing}"

@@ -93,6 +93,24 @@ def test_a_syncwarp_orders_a_warp_alone():
     assert kinds((WRITE, 0, 0, 0, 0, 0), (READ, 1, 0, 0, 0, 0)) == ["race"]
 
 
+def test_alike_races_are_shown_by_the_owners_that_are_farthest_apart():
+    writer, in_warp, in_block, in_grid = (0, 0, 0), (1, 0, 0), (40, 0, 1), (70, 1, 0)
+
+    def shown(*readers):
+        shadow = Shadow()
+        memory = shadow.memory(1, is_set=True)
+        shadow.region()
+        for site, (access, *where) in [(0, (WRITE, *writer)), *((1, (READ, *each)) for each in readers)]:
+            shadow.enter(*where)
+            shadow.touch(memory, 0, access, site)
+        (race,) = shadow.observations()
+        return race.owner, race.other_owner, race.reach, race.count
+
+    assert shown(in_warp) == (1, 0, 0, 1)
+    assert shown(in_warp, in_block, in_warp) == (40, 0, 1, 3)
+    assert shown(in_warp, in_grid, in_block) == (70, 0, 2, 3)
+
+
 def test_readers_before_a_barrier_are_forgotten_unless_they_are_of_another_block():
     assert kinds((READ, 0, 0, 0, 0), (READ, 1, 0, 0, 0), (READ, 0, 0, 0, 1), (WRITE, 0, 0, 0, 1)) == []
     assert kinds((READ, 9, 1, 0, 0), (READ, 0, 0, 0, 1), (WRITE, 0, 0, 0, 1)) == ["race"]

@@ -109,13 +109,15 @@ def test_a_race_is_told_before_the_early_read_that_it_leads_to():
 
 
 def test_what_mends_a_race_follows_who_races():
-    def mend(*seen: Observation, blocks: int = 1, host: int = -1) -> str:
-        owners = {n: f"thread {n} of block {n % blocks}" for n in range(4)} | {host: "the host"}
+    def mend(*seen: Observation, host: int = -1) -> str:
+        owners = {n: f"thread {n} of block 0" for n in range(4)} | {host: "the host"}
         route = Route("numba_cuda", "op", "kernel", "", (WRITE, READ), {}, owners.__getitem__)
         remedy = findings_of(seen, route)[0][0].remedy
         words = {
             "before the host": "a wait",
+            "cuda.syncwarp()": "a wait of a warp",
             "cuda.syncthreads()": "a barrier",
+            "a second array": "an array",
             "orders two blocks": "an atomic",
             "cuda.atomic,": "an update",
         }
@@ -123,7 +125,9 @@ def test_what_mends_a_race_follows_who_races():
 
     read = replace(RACE, access=Access.READ, other_access=Access.WRITE, other_site=0)
     both = replace(read, access=Access.WRITE)
-    assert (mend(RACE), mend(RACE, blocks=2), mend(RACE, host=1)) == ("a barrier", "an atomic", "a wait")
+    reaches = [mend(replace(RACE, reach=reach)) for reach in range(4)]
+    assert reaches == ["a wait of a warp", "a barrier", "an array", "a barrier"]
+    assert (mend(replace(both, reach=2)), mend(RACE, host=1)) == ("an atomic", "a wait")
     assert (mend(read), mend(both), mend(read, both)) == ("a barrier", "a barrier", "an update")
     assert mend(RACE, read, both) == "a barrier"  # of two lines
     assert mend(read, replace(both, memory=1)) == "a barrier"

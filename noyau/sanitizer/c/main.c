@@ -53,6 +53,23 @@ static const block *block_of(int32_t number) {
     return number >= 0 ? blocks + number : number <= -2 ? globals - 2 - number : 0;
 }
 
+/* How far apart the current thread of a grid and another are: see `finding`. */
+static int reach_of(const visit *other) {
+    if (mode != GRID || is_of_host || !other || !other->owner || other->owner == BY_COPY) return 3;
+    const uint32_t their_block = (other->owner - 1) / grid_threads, thread = (other->owner - 1) % grid_threads;
+    return their_block != grid_block ? 2 : thread / WARP != (uint32_t)now->number / WARP;
+}
+
+static void name_owners(finding *f, const visit *other) {
+    char(*both)[96] = owners[f - table];
+    f->owner = mode == GRID ? grid_block * grid_threads + (uint32_t)now->number + 1
+               : now->strand && mode == THREADS ? now->strand->owner : 0;
+    f->reach = reach_of(other);
+    spell_owner(both[0], 96, f->owner);
+    if (is_of_host) snprintf(both[0], 96, "the host");
+    spell_owner(both[1], 96, other ? other->owner : 0);
+}
+
 static void found(const char *kind, int how, int site, const block *b, int64_t offset, const visit *other,
                   int other_how, const char *format, ...) {
     const int other_site = other ? other->site : 0;
@@ -64,6 +81,9 @@ static void found(const char *kind, int how, int site, const block *b, int64_t o
             !strcmp(f->kind, kind)) {
             if (f->access != accesses) f->count += 1; /* an access may have several cells */
             f->access = accesses, found_last = i;
+            if (reach_of(other) <= f->reach) return;
+            f->block = number, f->offset = offset, f->launch = launch_now; /* the first one of those that reach farthest */
+            name_owners(f, other);
             return;
         }
     }
@@ -78,11 +98,7 @@ static void found(const char *kind, int how, int site, const block *b, int64_t o
     va_start(rest, format);
     vsnprintf(f->words, sizeof f->words, format, rest);
     va_end(rest);
-    f->owner = mode == GRID ? grid_block * grid_threads + (uint32_t)now->number + 1
-               : now->strand && mode == THREADS ? now->strand->owner : 0;
-    spell_owner(owners[found_count][0], 96, f->owner);
-    if (is_of_host) snprintf(owners[found_count][0], 96, "the host");
-    spell_owner(owners[found_count][1], 96, other ? other->owner : 0);
+    name_owners(f, other);
     found_last = found_count++;
 }
 
@@ -91,6 +107,7 @@ static void name_sides(const char *format, uint32_t one, const char *other_forma
     if (found_last < 0 || table[found_last].count > 1) return;
     snprintf(owners[found_last][0], 96, format, one);
     snprintf(owners[found_last][1], 96, other_format, other);
+    table[found_last].reach = 3;
 }
 
 static uintptr_t pc_of(int site) { return site ? (uintptr_t)sites[site] - program_base : 0; }
@@ -134,12 +151,12 @@ static void write_found(void) {
         const finding *f = table + i;
         const block *b = block_of(f->block);
         if (!f->count) continue;
-        fprintf(out, "F\t%s\t%d\t%d\t%llx\t%llx\t%s\t%lld\t%lld\t%lld\t%llx\t%lld\t%lld\t%d\t%s\t%s\t%s\n", f->kind, f->how,
+        fprintf(out, "F\t%s\t%d\t%d\t%llx\t%llx\t%s\t%lld\t%lld\t%lld\t%llx\t%lld\t%lld\t%d\t%d\t%s\t%s\t%s\n", f->kind, f->how,
                 f->other_how, (unsigned long long)pc_of(f->site), (unsigned long long)pc_of(f->other_site),
                 b ? b->name : "", (long long)f->offset, (long long)(b ? b->bytes : 0),
                 b ? unit_of(b) : 0,
-                (unsigned long long)(b ? pc_of(b->site) : 0), (long long)f->count, (long long)f->changed, f->launch, owners[i][0],
-                owners[i][1], f->words);
+                (unsigned long long)(b ? pc_of(b->site) : 0), (long long)f->count, (long long)f->changed, f->launch, f->reach,
+                owners[i][0], owners[i][1], f->words);
     }
     for (int i = 1; i < site_count; ++i)
         if (has_accessed[i]) fprintf(out, "A\t%llx\n", (unsigned long long)pc_of(i));

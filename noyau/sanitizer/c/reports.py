@@ -264,6 +264,7 @@ def _observation(
         *(_access(fault.other_how), _number(numbers.sites, other), _number(numbers.owners, fault.other_owner)),
         extent=fault.size // unit,
         count=fault.count,
+        reach=fault.reach,
     )
 
 

@@ -80,6 +80,7 @@ class Fault:
     count: int
     changed: int
     launch: int  # the position of its launch among `grids`; -1 for the host
+    reach: int  # as in Observation
     owner: str
     other_owner: str
     words: str
@@ -292,7 +293,7 @@ def _result_of(text: str, arrays: tuple[Array, ...] | None) -> RunResult:
             numbers = [int(part) for part in parts[1:]]
             launch = LaunchConfig(three(numbers[:3]), three(numbers[3:6]))
             grids.append(LaunchRecord(int(parts[0], 16), launch, *numbers[6:]))
-        elif word == "F" and len(parts) == 16:
+        elif word == "F" and len(parts) == 17:
             faults.append(_fault(parts))
     log = tuple(line for line in text.splitlines() if line[:2] in ("R\t", "B\t", "W\t", "C\t"))
     counts, (alone, in_team, accessed_at) = (accesses, launches, threads, idle), map(tuple, regions.values())

@@ -78,6 +78,7 @@ typedef struct {
 typedef struct {
     char kind[20];
     int32_t how, other_how, site, other_site, block;
+    int32_t reach; /* of a race in a grid: 0 within a warp, 1 within a block, 2 between blocks, 3 of other sides */
     uint32_t owner, other_owner;
     int64_t offset, count, changed, access;
     int32_t launch; /* -1 for the host */

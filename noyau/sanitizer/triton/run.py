@@ -35,6 +35,7 @@ with dependency("triton, or torch,", "noyau-kernels[triton]"):
 LANGUAGE = "triton"
 MOST, _MOST_OF_AN_OP = 200_000_000, 30_000_000  # watched accesses of one launch: of a script, of an op
 _SHADOW = 104  # most bytes of the shadow per cell that was read and written
+_APART = "nothing orders two programs: store to a second tensor, load in a second launch, or sum with tl.atomic_add"
 _WIDEN = "a product of int32 overflowed on the way: widen it, as in row.to(tl.int64) * stride"
 _ZONE, _ALIGNED = 1 << 16, 64  # least bytes around an argument; its alignment
 _FILLS = (0xFF, 0x7B)  # bytes of NaNs and of -1, and of large numbers
@@ -101,9 +102,9 @@ class TritonLaunch:
         return Route(*(LANGUAGE, op, kernel, size, hooks.sites, hooks.extents.memories, hooks.owner), hint=self._hint)
 
     def _hint(self, observation: Observation) -> str:
-        """Return the remedy of an access outside, from its tensor, its offsets or its mask."""
+        """Return the remedy of a race with a read, or of an access outside, from its tensor, offsets or mask."""
         if observation.kind is not FindingKind.OUT_OF_BOUNDS:
-            return ""
+            return _APART if observation.kind is FindingKind.RACE and observation.writes == 1 else ""
         widen = _WIDEN if self.hooks.overflows else self.hooks.masks.get(observation.site, "")
         return self.unpacked.get(observation.memory, "") or widen
 

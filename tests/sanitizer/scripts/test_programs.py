@@ -344,7 +344,40 @@ int main() {
     assert (
         remedies["uninitialised"] == "write each cell on every path before it is read; wait where another thread writes"
     )
-    assert remedies["race"] == "no barrier orders two blocks: give each thread its own cells, or use atomicAdd"
+    assert remedies["race"].startswith("no barrier orders two blocks")
+    assert remedies["race"].endswith("or use atomicAdd")
+
+
+def test_the_remedy_of_a_race_in_a_grid_follows_its_widest_pair(tmp_path, capfd):
+    text = """__global__ void fold(float *x, int last) {
+    __shared__ float part[64];
+    int t = threadIdx.x;
+    part[t] = x[blockIdx.x * 64 + t];
+    __syncthreads();
+    if (t < 32) {
+        float sum = part[t] + part[t + 32];
+        part[t] = sum;
+        sum += part[t ^ 1];
+        x[blockIdx.x * 64 + t] = sum;
+    }
+    float next = x[(blockIdx.x * 64 + t + 1) % 128];
+    if (last) x[blockIdx.x * 64 + t] = next;
+}
+int main() {
+    float *x;
+    cudaMalloc(&x, 512);
+    cudaMemset(x, 0, 512);
+    fold<<<2, 64>>>(x, 1);
+    cudaDeviceSynchronize();
+}
+"""
+    remedies = {each.place: each.remedy for each in checked(tmp_path, "fold.cu", text).findings}
+    in_warp = [remedy for place, remedy in remedies.items() if place.endswith((":8", ":9"))]
+    assert in_warp
+    assert all("or a __syncwarp() in a branch of one warp" in remedy for remedy in in_warp)
+    between = [remedy for place, remedy in remedies.items() if place.endswith((":12", ":13"))]
+    assert between
+    assert all("write to a second array, read in a second launch" in remedy for remedy in between)
 
 
 def test_lines_that_never_ran_are_named(tmp_path, capfd):
