@@ -283,7 +283,9 @@ def _invert(work: GradientAxes, part: AxisGroup) -> None:
     match len(part.source), len(part.result):
         case 1, 0:
             place(work, part.source[0], part.entries[0])
-        case 1, 1 if _is_one_or_all(part, step_of(work.source[part.source[0]])):
+        case 1, 1 if (step := step_of(work.source[part.source[0]])).constant is None and (
+            part.entries[0] == Dim.of(index_name(part.result[0])) * step
+        ):  # by its extent at run time the axis may be 1, so that its only cell is read everywhere
             narrow(work, part.source[0], part.result[0])
         case 1, _:
             unslice(work, part)
@@ -291,11 +293,6 @@ def _invert(work: GradientAxes, part: AxisGroup) -> None:
             diagonal(work, part)
         case _:
             unmerge(work, part)
-
-
-def _is_one_or_all(part: AxisGroup, step: Dim) -> bool:
-    """Whether an axis may, by its extent at run time, be 1, so that its only cell is read everywhere."""
-    return step.constant is None and part.entries[0] == Dim.of(index_name(part.result[0])) * step
 
 
 def gather_back(builder: GradientBuilder, kind: Gather, operands: Sequence[Node], gradient: Node) -> Node:
