@@ -176,6 +176,11 @@ class Graph:
     def inputs(self) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if isinstance(node.kind, Input))
 
+    @cached_property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The shapes of values and byproducts, each once."""
+        return tuple(dict.fromkeys([*(node.shape for node in self.nodes), *self.byproducts]))
+
     def __getitem__(self, name: str) -> Node:
         return self.by_name[name]
 

@@ -94,9 +94,8 @@ def shrunk(graph: Graph, sizes: Sizes, limit: int, fixed: str | None = None) -> 
 
 def cells(graph: Graph, sizes: Sizes) -> int:
     """The number of cells of the largest value, byproducts included; 0 where an extent divides by 0."""
-    shapes = chain((node.shape for node in graph.nodes), graph.byproducts)
     try:
-        return max((math.prod(extents_at(sizes, shape)) for shape in shapes), default=0)
+        return max((math.prod(extents_at(sizes, shape)) for shape in graph.shapes), default=0)
     except ZeroDivisionError:
         return 0
 

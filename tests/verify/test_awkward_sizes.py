@@ -10,6 +10,7 @@ from noyau.frontends.numpy.trace import trace_shapes
 from noyau.ir.dims import Dim, indices, shape_of
 from noyau.ir.graph import Graph, Input, Iota, Lookup, Node, Scatter, Select, View
 from noyau.ir.sizes import Demand
+from noyau.verify import awkward_sizes
 from noyau.verify.awkward_sizes import cells, fits, fitting, shrunk
 from tests.jobs.check import groups
 from tests.jobs.check.groups import F32, Group
@@ -96,3 +97,17 @@ def test_what_a_demand_moves_stays_small():
     demand = Demand(Dim.of("n"), Dim.of("m"), "equal")
     every = list(fitting(Graph((x, y), ("y",), (demand,)), [{"n": 4099, "m": 5}, {"n": 33, "m": 7}, {"n": 3, "m": 3}]))
     assert every == [{"n": 5, "m": 5}, {"n": 33, "m": 33}, {"n": 3, "m": 3}]
+
+
+def test_values_of_one_shape_are_measured_once(monkeypatch):
+    measured = []
+
+    def counted(sizes, shape, extents_at=awkward_sizes.extents_at):
+        measured.append(shape)
+        return extents_at(sizes, shape)
+
+    monkeypatch.setattr(awkward_sizes, "extents_at", counted)
+    graph = trace_shapes(lambda x: ((x + 1) * 2 - x) * x, {"x": (DType.F32, (3, 5))}, {}).graph
+    assert len(graph.nodes) > len(graph.shapes)
+    assert cells(graph, {"x_0": 3, "x_1": 5}) == 15
+    assert len(measured) == len({node.shape for node in graph.nodes})

@@ -15,6 +15,7 @@ import numpy as np
 from noyau.compiler.lowering.loop_nest import dependence
 from noyau.compiler.lowering.names import Names
 from noyau.compiler.passes.algebra import is_clamped
+from noyau.compiler.passes.cleanup import piece_at
 from noyau.compiler.passes.rewrite import view_of
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -24,6 +25,7 @@ from noyau.ir.dims import Dim, Shape, equal, index_name, maximum, never_negative
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.ranges import at_least_one, simplify, within
 from noyau.ir.sizes import Demand, plan
+from noyau.ir.walk import dims_in
 
 MOST = 4096  # the most cells that are searched for constant steps
 
@@ -52,7 +54,16 @@ def _steps(cells: np.ndarray) -> list[int] | None:
     return steps if (whole == cells).all() else None
 
 
-Key = tuple[str, Shape, ir.Expr | None, tuple[Dim, ...]]
+@dataclass(frozen=True, slots=True, eq=False)
+class ConditionOfUse:
+    """A condition under which values are used, one object for each: a hash of its tree at each value would be
+    quadratic. `names`: the variables that it depends on."""
+
+    condition: ir.Expr
+    names: frozenset[str]
+
+
+Key = tuple[str, Shape, ir.Expr | ConditionOfUse | None, tuple[Dim, ...]]
 MOST_VALUES = 1024  # of a nest: nested pieces, each lowered again, multiply
 
 
@@ -86,7 +97,8 @@ class Lowering:
         self.inside = 0  # the number of open Folds
         self.folded: dict[str, int] = {}  # the number of open Folds around each reduction
         self.around: list[Dim] = []  # the extents of the loops out of which a Fold was hoisted
-        self.guard: ir.Expr | None = None  # the condition under which the current values are used
+        self.guard: ConditionOfUse | None = None  # the condition under which the current values are used
+        self.uses: dict[ir.Expr, ConditionOfUse] = {}
         # Looked-up indices that are 0 where nothing uses them, with the extents of the loops that alone ensure them.
         self.guarded: dict[str, list[Dim]] = {}
         self.found_at: dict[str, frozenset[str]] = {}  # looked-up indices, with the variables that they depend on
@@ -140,7 +152,7 @@ class Lowering:
         """The position of the innermost scope whose variables the index, or the guard, names."""
         names = {name for dim in index for name in dim.names}
         if guarded and self.guard is not None:
-            names |= _names_in(self.guard)
+            names |= self.guard.names
         return max((at for at, scope in enumerate(self.scopes) if scope.variables & names), default=0)
 
     def variables(self, index: Shape) -> frozenset[str]:
@@ -169,7 +181,7 @@ class Lowering:
         doubtful = self.doubts(index, shape, depth, reads)
         self.lifted |= bool(doubtful)
         runs = [ir.Call("less", (ir.Index(Dim.of(0)), ir.Index(extent)), DType.BOOL) for extent in doubtful]
-        return ir.when(ir.all_of([*([] if self.guard is None else [self.guard]), *runs]))
+        return ir.when(ir.all_of([*([] if self.guard is None else [self.guard.condition]), *runs]))
 
     def make(self, node: nodes.Node, index: Shape) -> ir.Expr:
         here = {index_name(axis): dim for axis, dim in enumerate(index)}
@@ -215,14 +227,13 @@ class Lowering:
     def select(self, node: nodes.Node, axis: int, starts: Shape, index: Shape) -> ir.Expr:
         """The piece that contains the index: certain, made so by cutting the loop, or chosen at run time."""
         at, ends = index[axis], (*starts[1:], node.shape[axis])
+        if certain := piece_at(at, starts, node.shape[axis], self.extents):
+            return self.value(node.inputs[certain[0]], (*index[:axis], certain[1], *index[axis + 1 :]))
         pieces = [
             (piece, (*index[:axis], at - start, *index[axis + 1 :]), start, end)
             for piece, start, end in zip(node.inputs, starts, ends, strict=True)
             if start != end
         ]
-        for piece, where, start, end in pieces:
-            if within(simplify(at - start, self.extents), end - start, self.extents):
-                return self.value(piece, where)
         if pieces and (shown := self.one_view(at, pieces)) is not None:
             return self.value(*shown)
         by_cells = all(start + 1 == end for _, _, start, end in pieces)
@@ -277,15 +288,22 @@ class Lowering:
         outer, chosen, left = self.guard, None, ir.Index(at)
         below: list[ir.Expr] = [ir.Call("less", (left, ir.Index(end)), DType.BOOL) for _, _, _, end in pieces]
         for position in reversed(range(len(pieces))):
-            guards = [] if outer is None else [outer]
+            guards = [] if outer is None else [outer.condition]
             guards += [ir.Call("logical_not", (below[position - 1],), DType.BOOL)] if position else []
             guards += [below[position]] if position < len(pieces) - 1 else []
-            self.guard = ir.when(ir.all_of(guards))
+            self.guard = self.use(ir.when(ir.all_of(guards)))
             got = self.value(pieces[position][0], pieces[position][1])
             chosen = got if chosen is None else ir.Call("where", (below[position], got, chosen), node.dtype.compute)
         self.guard = outer
         assert chosen is not None, "a Select with pieces"
         return chosen
+
+    def use(self, condition: ir.Expr | None) -> ConditionOfUse | None:
+        """The one object for a condition on indices; None for none."""
+        if condition is not None and condition not in self.uses:
+            names = [dim.names for dim in dims_in((ir.Let("", condition),))]
+            self.uses[condition] = ConditionOfUse(condition, frozenset[str]().union(*names))
+        return None if condition is None else self.uses[condition]
 
     def places(self, node: nodes.Node, source: Sequence[Dim | nodes.Lookup], index: Shape, shape: Shape) -> Shape:
         """The index in memory of a shape that an index map gives for a node at an index."""
@@ -341,16 +359,6 @@ class Lowering:
         self.inside -= 1
         self.scopes, self.around = hidden, around
         return ir.Fold(monoid, tuple(loops), tuple(scope.statements), value, node.dtype.compute)
-
-
-def _names_in(expr: ir.Expr) -> set[str]:
-    match expr:
-        case ir.Index(dim):
-            return set(dim.names)
-        case ir.Call(_, operands, _):
-            return {name for operand in operands for name in _names_in(operand)}
-        case _:
-            return set()
 
 
 class NeededLoop(Exception):

@@ -1,7 +1,8 @@
 """Passes that tidy: equal values merged, constants folded, views composed, unused values dropped; and a check for
 outputs that are reshapes of each other: the same memory would be written twice."""
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import combinations
 
@@ -9,11 +10,11 @@ import numpy as np
 
 from noyau.compiler.passes.rewrite import Change, Rebuilder, rebuild, view_of
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Shape, flat_index, index_name, product
+from noyau.ir.dims import Dim, Shape, flat_index, index_name, product
 from noyau.ir.graph import Constant, Graph, Input, Iota, Map, Node, Select, View
 from noyau.ir.graph import constant as constant_node
 from noyau.ir.graph_interpreter import Evaluator
-from noyau.ir.ranges import simplify, within
+from noyau.ir.ranges import lowest, simplify, within
 
 
 def fold_constants(graph: Graph) -> Graph:
@@ -90,18 +91,25 @@ def _compose(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:
             here = {index_name(axis): dim for axis, dim in enumerate(index)}
             index = tuple(simplify(dim.replace(here), node.extents) for dim in source.kind.index)
             node = replace(node, kind=View(index), inputs=source.inputs)
-        elif isinstance(source.kind, Select) and (place := _piece(index, source, source.kind, node)):
-            node = replace(node, kind=View(place[0]), inputs=(place[1],))
+        elif isinstance(kind := source.kind, Select) and (
+            place := piece_at(index[kind.axis], kind.starts, source.shape[kind.axis], node.extents)
+        ):
+            kind_of_piece = View((*index[: kind.axis], place[1], *index[kind.axis + 1 :]))
+            node = replace(node, kind=kind_of_piece, inputs=(source.inputs[place[0]],))
         else:
             break
     return (node,)
 
 
-def _piece(index: Shape, source: Node, kind: Select, view: Node) -> tuple[Shape, str] | None:
-    """The index of a view in the one piece that it reads, and that piece; None where it reads several."""
-    axis, starts = kind.axis, kind.starts
-    for piece, start, end in zip(source.inputs, starts, (*starts[1:], source.shape[axis]), strict=True):
-        at = simplify(index[axis] - start, view.extents)
-        if within(at, end - start, view.extents):
-            return (*index[:axis], at, *index[axis + 1 :]), piece
+def piece_at(index: Dim, starts: Shape, end: Dim, extents: Mapping[str, Dim]) -> tuple[int, Dim] | None:
+    """The one piece between `starts` and `end` that surely contains an index, and the place in it; None if unsure."""
+    low, ends = lowest(simplify(index, extents), extents), (*starts[1:], end)
+    known = [start.constant for start in starts if start.constant is not None]
+    places: Iterable[int] = range(len(starts))
+    if low is not None and low.constant is not None and 0 < len(known) == len(starts):
+        places = (bisect_right(known, low.constant) - 1,)  # no other piece has the lowest index
+    for place in places:
+        at = simplify(index - starts[place], extents)
+        if within(at, ends[place] - starts[place], extents):
+            return place, at
     return None

@@ -133,10 +133,12 @@ def sink_loads(statements: Statements) -> Statements:
 
 
 def bind(statements: Statements, count: int) -> Statements:
-    """Bind the first `count` loops of a perfect nest to THREADS; a loop whose extent depends on another one, and those
-    in it, stay unbound."""
+    """Bind the first `count` loops of a perfect nest to THREADS; a loop whose extent depends on another one, or that is
+    bound, and those in it, stay as they are."""
     match statements:
-        case (*before, ir.Loop() as loop) if count and not any(name.startswith("#") for name in loop.extent.names):
+        case (*before, ir.Loop(axis=ir.Axis.SERIAL) as loop) if count and not any(
+            name.startswith("#") for name in loop.extent.names
+        ):
             return (*before, replace(loop, axis=ir.Axis.THREADS, body=bind(loop.body, count - 1)))
         case _:
             return statements

@@ -433,3 +433,24 @@ def test_rows_that_lie_elsewhere_at_an_edge_are_read_at_one_place():
     calls = [expr for expr in every_expression(outer.body[1].body) if isinstance(expr, Call)]
     assert [call.function for call in calls] == ["exp"]
     assert agrees(made, x=np.arange(20, dtype=np.float32).reshape(5, 4) / 9)
+
+
+def test_a_condition_is_hashed_no_more_for_many_values_than_for_few(monkeypatch):
+    hashed = []
+
+    def counted(call, own=Call.__hash__):
+        hashed.append(call)
+        return own(call)
+
+    def count(values):
+        chain = [value(f"e{k + 1}", Map("exp"), f"e{k}", F32, "n") for k in range(values)]
+        start = value("e0", Map("exp"), "a", F32, "n")
+        pieces = value("s", Select(0, shape_of([0, "n"])), f"e{values} b", F32, N * 2)
+        last = value("y", view(at(0) * 2), "s", F32, "n")
+        made = graph("y", given("a", F32, "n"), given("b", F32, "n"), start, *chain, pieces, last)
+        hashed.clear()
+        lowered(made)
+        return len(hashed)
+
+    monkeypatch.setattr(Call, "__hash__", counted)
+    assert 0 < count(4) == count(40)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from noyau.compiler.passes import cleanup
 from noyau.compiler.passes.cleanup import compose_views
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Map, Select
@@ -105,3 +106,33 @@ def test_a_view_of_a_long_chain_of_selects_reads_the_first_piece():
     ]
     made = graph("b", given("a0", F32, 4), *steps, value("b", view(at(0)), "a1199", F32, 4))
     assert compose_views(made)["b"].inputs == ("a0",)
+
+
+def test_the_piece_that_a_view_reads_is_searched_by_halves(monkeypatch):
+    """The number of comparisons of a view with a piece does not grow with the number of pieces."""
+    compared = []
+
+    def counted(*args, within=cleanup.within):
+        compared.append(args)
+        return within(*args)
+
+    monkeypatch.setattr(cleanup, "within", counted)
+    pieces = [given(f"x{k}", F32, 1) for k in range(100)]
+    side_by_side = value(
+        "s", Select(0, tuple(map(Dim.of, range(100)))), " ".join(node.output for node in pieces), F32, 100
+    )
+    views = [value(f"y{k}", view(at(0) + k), "s", F32, 1) for k in range(100)]
+    total = value("z", Map("add"), "y0 y99", F32, 1)
+    made = compose_views(graph("z", *pieces, side_by_side, *views, total))
+    assert [made[f"y{k}"].inputs for k in range(100)] == [(f"x{k}",) for k in range(100)]
+    assert len(compared) <= 200
+
+
+def test_a_view_of_several_pieces_or_of_unknown_ones_stays_or_reads_its_own():
+    nodes = given("a", F32, 3), given("b", F32, "n"), given("c", F32, 3)
+    whole = value("s", Select(0, (Dim.of(0), Dim.of(3), Dim.of("n") + 3)), "a b c", F32, Dim.of("n") + 6)
+    last = value("y", view(at(0) + "n" + 4), "s", F32, 2)
+    both = value("z", view(at(0) + 2), "s", F32, 2)
+    made = compose_views(graph("w", *nodes, whole, last, both, value("w", Map("add"), "y z", F32, 2)))
+    assert (made["y"].inputs, made["y"].kind) == (("c",), view(at(0) + 1))
+    assert made["z"].inputs == ("s",)

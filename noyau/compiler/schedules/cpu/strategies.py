@@ -10,12 +10,13 @@ from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu.blocked_folds import in_two
 from noyau.compiler.schedules.cpu.folds import are_alike, expand_folds, expand_together, lets_of_folds
 from noyau.compiler.schedules.cpu.tiles import side_by_side
-from noyau.compiler.schedules.primitives import COSTLY, Statements, sink_loads
+from noyau.compiler.schedules.primitives import COSTLY, Statements, is_costly, sink_loads
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim
-from noyau.ir.walk import flops_of, folds_in, loads_of
+from noyau.ir.walk import flops_of, fold_of, folds_in, loads_of
 
+SHORT = 16  # rounds of a loop that gcc unrolls
 ROWS = 256  # rows of a block: fixed, so that bits do not depend on threads
 
 
@@ -45,7 +46,14 @@ def _innermost(body: Statements, width: int) -> Statements:
 
 def _tile(loop: ir.Loop, body: Statements, width: int) -> ir.Loop:
     wide = expand_together(body) if lets_of_folds(body) and are_alike(body) else expand_folds(body, 1, wide=False)
+    if primitives.is_small(replace(loop, body=()), width) and all(is_short(let) for let in lets_of_folds(body)):
+        return replace(loop, body=wide, axis=ir.Axis.LANES)  # unrolled, the sums of a few cells are in registers
     return side_by_side(replace(loop, body=wide), width)
+
+
+def is_short(let: ir.Let) -> bool:
+    """Whether a fold is a loop over a few cells that are cheap."""
+    return primitives.is_small(let, SHORT) and len(fold_of(let).loops) == 1 and not is_costly(fold_of(let).body)
 
 
 def _launch(body: Statements) -> ir.Launch:

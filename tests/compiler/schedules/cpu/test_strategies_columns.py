@@ -102,3 +102,13 @@ def test_columns_that_are_cut_in_pieces_are_columns_each():
     made = check(schedule(lowered(graph)))
     assert len(made.launches) == 4  # for each half, blocks of rows and their merge
     assert_keeps(graph, made, {"rows": 5, "k": 3}, {"rows": 300, "k": 2}, {"rows": 0, "k": 1})
+
+
+def test_a_fold_over_a_few_rows_of_few_columns_is_in_the_lanes():
+    """Its state is in a register: no memory is cleared for each row of a small product."""
+    graph = reduced("sum", "n", 8, 16, axes=(1,))
+    made = check(schedule(lowered(graph)))
+    assert loops(made, Axis.LANES) == ["#i1"]
+    assert loops(made) == ["#i0", "#i1", "#r1"]
+    assert_keeps(graph, made, {"n": 3})
+    assert "#i1t" in loops(check(schedule(lowered(reduced("sum", "n", 40, 16, axes=(1,))))))
