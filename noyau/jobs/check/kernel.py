@@ -90,7 +90,7 @@ class OneKernel:
     def run(self, sizes: Sizes, seed: int) -> KernelCheck:
         candidate = self.candidate
         if candidate.skipped:
-            return self.without_check(candidate.skipped)
+            return self.without_check(candidate.skipped, lacks_compiler=not LANGUAGES[candidate.language].packages)
         self.points = candidate.points
         try:
             results = self.run_attempts(sizes, seed)
@@ -105,10 +105,10 @@ class OneKernel:
         is_usual = bool(sizes) or self.op.inputs is not None
         return with_lint(check, self.candidate, first, self.declared, is_usual=is_usual)
 
-    def without_check(self, reason: str) -> KernelCheck:
-        """The record of a kernel that cannot be tried here: unverified, unless the kernel is generated."""
+    def without_check(self, reason: str, *, lacks_compiler: bool = False) -> KernelCheck:
+        """The record of a kernel that cannot be tried here: unverified, unless it is generated and lacks a package."""
         candidate = self.candidate
-        unverified = reason if candidate.is_trusted else ""
+        unverified = reason if candidate.is_trusted or lacks_compiler else ""
         return KernelCheck(candidate.name, candidate.language, None, (), skipped=reason, unverified=unverified)
 
     def attempts(self, sizes: Sizes, seed: int, results: AttemptResults) -> Iterator[Attempt]:

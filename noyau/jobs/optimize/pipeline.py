@@ -23,6 +23,7 @@ from noyau.verify.certificate import Certificate
 
 AS_FAST_FROM = 0.99  # the least share of the original model's speed that a file keeps, with its library and without
 SURE_FROM = 1.05  # from this speed-up on, no other session is slower
+NOT_BUILT = "does not build"  # how the reason against a kernel begins that no compiler, or no disk, takes
 BORDERLINE_FROM = 0.95  # from this speed-up on, SLOWER is timed a second time before the kernel is dropped
 
 
@@ -65,11 +66,11 @@ class BindingTiming:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether one more session, at another address, may change the outcome: the speed-up is near 1, and there are
-        fewer than six openings, or the interval holds speeds on both sides of AS_FAST_FROM."""
+        """Whether one more session, at another address, may change the outcome: the interval holds speeds on both sides
+        of AS_FAST_FROM, or the speed-up is near 1, and there are fewer than six openings."""
         one = self.comparison
-        sure = len(one.openings) >= FEWEST_PAIRS and not one.low < AS_FAST_FROM <= one.high
-        return BORDERLINE_FROM <= one.speedup <= SURE_FROM and not sure
+        is_near = BORDERLINE_FROM <= one.speedup <= SURE_FROM
+        return one.low < AS_FAST_FROM <= one.high or (is_near and len(one.openings) < FEWEST_PAIRS)
 
     @property
     def floor_ratio(self) -> float | None:
@@ -80,6 +81,11 @@ class BindingTiming:
     def where(self) -> str:
         """The sizes, `batch=1, sequence=128`, and a mention of cold caches if these decide."""
         return ", ".join(filter(None, [spell(self.sizes), "" if self.comparison is self.hot else "with cold caches"]))
+
+    @property
+    def explanation(self) -> str:
+        """The verdict; if it is AMBIGUOUS, what makes it so."""
+        return "; ".join(filter(None, [str(self), self.comparison.advice]))
 
     def __str__(self) -> str:
         at = f" at {self.where}" if self.where else ""
@@ -182,8 +188,7 @@ def decide(candidate: Candidate, keep: str) -> Candidate:
     loser = losing(candidate.timings) if keep == "faster" else None
     if overall(timing.verdict for timing in candidate.timings) in KEEPS[keep] and loser is None:
         return replace(candidate, kept=True, reason="")
-    decider = loser or decider
-    return replace(candidate, kept=False, reason="; ".join(filter(None, [str(decider), decider.comparison.advice])))
+    return replace(candidate, kept=False, reason=(loser or decider).explanation)
 
 
 Say = Callable[[str], None]

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from noyau.compiler.partition.costs import flops
 from noyau.hosts.onnxruntime.inputs import spell
-from noyau.jobs.optimize.pipeline import Candidate
+from noyau.jobs.optimize.pipeline import NOT_BUILT, Candidate
 from noyau.jobs.optimize.record import BindingRecord, Evidence, KernelRecord, ProductRecord, Report
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Node, Page, Section, SizedTime
@@ -68,6 +68,9 @@ def summary(report: Report, width: int, show: Show) -> Iterator[Text]:
         if reached is not None and reached >= report.ceiling:
             message += ": more than the estimate, which is of the kernels alone"
         yield from hanging(f"Fusing could gain about {spell_ratio(report.ceiling)} here{message}.", width, rest="  ")
+    if unbuilt := [kernel.reason for kernel in report.kernels if kernel.reason.startswith(NOT_BUILT)]:
+        message = f"{len(unbuilt)} of {several(len(report.kernels), 'kernel')} {unbuilt[0]}."
+        yield from hanging(show(message), width, rest="  ", style="yellow")
     if report.doubts:
         yield from hanging(show(report.doubts[0].upper() + report.doubts[1:] + "."), width, rest="  ", style="yellow")
 

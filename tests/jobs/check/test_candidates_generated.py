@@ -137,6 +137,15 @@ def test_without_a_compiler_it_is_skipped(monkeypatch):
     assert FromReference(doubled, "numba").skipped == "numba is not installed"
 
 
+@pytest.mark.parametrize(("lacks", "is_verified"), [("c", False), ("numba", True)])
+def test_a_compiler_that_is_not_there_leaves_a_check_unverified(monkeypatch, lacks, is_verified):
+    """What a package of Python would run is no gap: an installation without it promises nothing of it."""
+    monkeypatch.setattr(FromReference, "skipped", property(lambda one: "not here" * (one.language == lacks)))
+    found = noyau.check(doubled)
+    assert (found.ok, found.is_verified) == (True, is_verified)
+    assert f"{doubled.name}[{lacks}]: not checked: not here" in str(found)
+
+
 def test_a_kernel_by_hand_has_its_name_first():
     @noyau.op("f32[n] -> f32[n]")
     def double(x):

@@ -6,6 +6,7 @@ import io
 import pytest
 from rich.console import Console
 
+from noyau.jobs.optimize.pipeline import NOT_BUILT
 from noyau.jobs.optimize.record import (
     BindingRecord,
     EndToEnd,
@@ -209,6 +210,16 @@ def test_several_bindings_are_one_line_of_a_kernel_and_one_each_of_the_model():
     assert second.split() == "batch=1, sequence=128 50 ms 20 ms FASTER 2.50x 2.40x 2 ms 3 ms 4 ms 500".split()
     narrow = printed(dataclasses.replace(REPORT, end_to_end=whole), 60)
     assert any(line.split()[:6] == "batch=1, sequence=128 50 ms 20 ms".split() for line in narrow.splitlines())
+
+
+def test_kernels_that_do_not_build_are_in_the_first_lines():
+    """As where the disk of the cache is full: the model is handed back, and the first lines say why."""
+    kernels = tuple(dataclasses.replace(each, kept=False) for each in REPORT.kernels)
+    full = dataclasses.replace(kernels[0], reason=f"{NOT_BUILT}: /cache cannot be written: No space left on device")
+    told = printed(dataclasses.replace(REPORT, kernels=(full, *kernels[1:])))
+    first = " ".join(told[: told.index("nodes before")].split())
+    several = f"1 of {len(kernels)} kernels does not build: /cache cannot be written: No space left on device."
+    assert several in first
 
 
 def test_doubts_about_the_machine_are_told():

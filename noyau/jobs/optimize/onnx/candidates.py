@@ -9,7 +9,7 @@ from noyau.hosts.onnxruntime.activations import Activations, end_places
 from noyau.hosts.onnxruntime.write_back import grid_of
 from noyau.ir.graph import names_of
 from noyau.jobs.optimize.onnx.cuda_kernels import twin_certificate
-from noyau.jobs.optimize.pipeline import Candidate, certify
+from noyau.jobs.optimize.pipeline import NOT_BUILT, Candidate, certify
 from noyau.kernels.certificates import CertificateTask, judge
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cuda import compiler as cuda_compiler
@@ -43,7 +43,7 @@ def _compile(kernel: PlannedKernel, options: c_compiler.CompilerOptions) -> Cand
         for text in (kernel.text, *([] if kernel.twin is None else [grid_of(kernel.twin)])):
             c_compiler.compile_object(text, options)
     except NoyauError as error:
-        return Candidate(kernel, reason=f"does not build: {error}")
+        return Candidate(kernel, reason=f"{NOT_BUILT}: {error}")
     return Candidate(kernel)
 
 

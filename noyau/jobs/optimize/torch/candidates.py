@@ -34,7 +34,7 @@ from noyau.hosts.torch.modules.sites import TracedGraph
 from noyau.hosts.torch.tensors import array_of, in_memory, tensor_of
 from noyau.ir import ranges
 from noyau.ir.graph import Graph
-from noyau.jobs.optimize.pipeline import Candidate, Say, attempt, certify
+from noyau.jobs.optimize.pipeline import NOT_BUILT, Candidate, Say, attempt, certify
 from noyau.jobs.optimize.torch.options import CERTIFICATES, CompileOptions
 from noyau.kernels.certificates import CertificateTask, Certifiers
 from noyau.toolchain.c import compiler as c_compiler
@@ -286,6 +286,6 @@ def _certify(
     certificate: Callable[[CertificateTask], Certificate],
 ) -> Candidate:
     bare = Candidate(kernel)
-    candidate = attempt(lambda: replace(bare, library=library_of(kernel.text)), bare, "does not build")
+    candidate = attempt(lambda: replace(bare, library=library_of(kernel.text)), bare, NOT_BUILT)
     library = candidate.library
     return candidate if library is None else certify(candidate, lambda: (certificate(task(library)), ""))
