@@ -40,6 +40,7 @@ _SAME: dict[str, Callable[..., Any]] = {
     "record_stream": lambda *_: None,
 }
 _COPYING = "as_tensor", "asarray"  # copies for another device alone
+_SHAPING = "expand_as", "reshape_as", "view_as"  # views of their first tensor, where that lies
 _HALVES = torch.float16, torch.bfloat16
 _SUMMING = ("layer_norm", "group_norm")  # a CPU sums their gradients in half precision, a GPU in float32
 PROPERTIES = SimpleNamespace(
@@ -123,11 +124,10 @@ class Devices(TorchFunctionMode):  # type: ignore[misc]
         if func in defaults._device_constructors() and all(each is None for each in wished):
             wished = [getattr(defaults, "CURRENT_DEVICE", None)]
             named |= {"device": wished[0]} if wished[0] is not None else {}
-        is_for_gpu = any(map(_is_gpu, wished))
-        self.is_there = is_there = is_for_gpu or (wished == [None] and any(map(is_marked, parts(args))))
+        is_for_gpu, sources = any(map(_is_gpu, wished)), args[:1] if name in _SHAPING else args
+        self.is_there = is_there = is_for_gpu or (wished == [None] and any(map(is_marked, parts(sources))))
         result = func(*map(_here, args), **{key: _here(each, key == "device") for key, each in named.items()})
-        if is_for_gpu and name in _COPYING and isinstance(first, torch.Tensor) and not is_marked(first):
-            result = result.clone() if storage_of(result) == storage_of(first) else result
+        result = result.clone() if is_for_gpu and name in _COPYING and not is_marked(result) else result
         return mark_tensors(result) if is_there and result is not first else result  # in place, the device stays
 
 

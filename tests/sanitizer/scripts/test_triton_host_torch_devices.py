@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -113,3 +114,18 @@ def test_all_is_as_before_afterwards():
     with torch_stood_in(lambda *_: None):
         assert torch.cuda.is_available is not before[0]
     assert (torch.cuda.is_available, torch.Generator) == before
+
+
+def test_arrays_and_views_of_tensors_on_the_host_stay_there(calls):
+    cells, there = np.zeros(3, np.float32), torch.ones(3, device="cuda")
+    for copy in (torch.as_tensor, torch.asarray):
+        moved = copy(cells, device="cuda")
+        moved.add_(1)
+        assert moved.is_cuda
+        assert not torch.from_numpy(cells).is_cuda
+    assert cells.tolist() == [0, 0, 0]
+    for function in (torch.Tensor.expand_as, torch.Tensor.reshape_as, torch.Tensor.view_as):
+        plain = torch.zeros(3)
+        assert not function(plain, there).is_cuda
+        assert not plain.is_cuda
+        assert function(there, plain).is_cuda
