@@ -138,7 +138,21 @@ def same_shape(left: Shape, right: Shape) -> bool:
 def never_negative(dim: Dim, positive: Iterable[str] = ()) -> bool:
     """Whether a Dim is surely >= 0 when every name is at least 0, and each name in `positive` at least 1."""
     dim = _replace(dim, {name: Dim.of(name) + 1 for name in positive})
-    return all(factor > 0 and all(map(_is_natural, monomial)) for monomial, factor in dim.terms)
+    if all(factor > 0 and all(map(_is_natural, monomial)) for monomial, factor in dim.terms):
+        return True
+    parts = ((term, atom) for term in dim.terms for atom in term[0] if isinstance(atom, DimOp))
+    return any(all(map(never_negative, _bounds(dim, *term, atom))) for term, atom in parts)
+
+
+def _bounds(dim: Dim, monomial: Monomial, factor: int, atom: DimOp) -> tuple[Dim, ...]:
+    """Dims without one atom of a term, such that a Dim is >= 0 where all of them are: with either side of a maximum, or
+    with what a quotient by a number is at most, all times that number."""
+    at, others, count = monomial.index(atom), dim - Dim(((monomial, factor),)), atom.right.constant or 0
+    rest = Dim(((monomial[:at] + monomial[at + 1 :], factor),))
+    if atom.kind == "max":
+        return others + rest * atom.left, others + rest * atom.right
+    is_bound = atom.kind == "floordiv" and factor < 0 < count and never_negative(atom.left) and never_negative(-rest)
+    return (others * count + rest * atom.left if is_bound else Dim.of(-1),)
 
 
 def _is_natural(atom: Atom) -> bool:

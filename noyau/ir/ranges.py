@@ -118,10 +118,10 @@ def _bound(dim: Dim, extents: Extents, *, upper: bool) -> Dim | None:
 
 
 def _interval(atom: Atom, extents: Extents) -> tuple[Dim | None, Dim | None]:
-    if isinstance(atom, str):
-        if not atom.startswith("#"):
-            return Dim.of(atom), Dim.of(atom)
+    if isinstance(atom, str) and atom.startswith("#"):
         return (Dim.of(0), extents[atom] - 1) if atom in extents else (None, None)
+    if isinstance(atom, str) or not any(name.startswith("#") for name in Dim.of(atom).names):
+        return Dim.of(atom), Dim.of(atom)
     natural, high = _is_natural(atom.left, extents), highest(atom.left, extents)
     divisor = highest(atom.right, extents) if _is_natural(atom.right, extents) else None
     match atom.kind:

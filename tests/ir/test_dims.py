@@ -130,7 +130,7 @@ def test_normal_forms(dim, text):
         (Dim.of("n") + 1, 0, False),
         (-Dim.of("n"), 1, False),
         (maximum("n", "m"), -1, False),
-        (maximum(-Dim.of("n"), -Dim.of("m")), 1, None),
+        (maximum(-Dim.of("n"), -Dim.of("m")), 1, False),
         (maximum(-Dim.of("n"), -Dim.of("m")), -1, None),
         (Dim.of("n") // "m", -1, False),
         ((Dim.of("n") - 3) // "m", -1, None),
@@ -139,6 +139,15 @@ def test_normal_forms(dim, text):
 )
 def test_equal(left, right, said):
     assert equal(left, right) is said
+
+
+def test_what_a_quotient_and_a_maximum_are_at_most():
+    n, m = Dim.of("n"), Dim.of("m")
+    half = n // 2
+    for dim in (n - half, n - half * 2, n * m - half * m, half * 2 - maximum(half * 2 - 1, 0), n - (n + 1) // 2 + 1):
+        assert never_negative(dim), dim
+    for dim in (n - half * 3, half - n // 3, n - (n + 1) // 2 - 1, m - maximum(n, 0)):
+        assert not never_negative(dim), dim
 
 
 def test_shapes():

@@ -145,11 +145,13 @@ def _through_arrays(kernel: BuiltKernel, tensors: Sequence[Tensor]) -> list[Tens
 def _library(device: torch.device, graph: Graph, tensors: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
     """A library call by torch: the value of a graph of views, constants and one product."""
     values = dict(zip((node.output for node in graph.inputs), tensors, strict=True))
-    evaluator = Evaluator(False, sizes)
+    evaluator, last = Evaluator(False, sizes), graph[graph.outputs[0]]
+    if 0 in (shape := evaluator.shape(last)):
+        return [torch.empty(shape, dtype=TO_TORCH[last.dtype], device=device)]
     for node in graph.nodes:
         if not isinstance(node.kind, Input):
             values[node.output] = _value(node, [values[name] for name in node.inputs], evaluator, device)
-    result = values[graph.outputs[0]]
+    result = values[last.output]
     return [result.clone(memory_format=torch.contiguous_format) if shows(graph) else result.contiguous()]
 
 
@@ -165,6 +167,8 @@ def _value(node: Node, operands: list[Tensor], evaluator: Evaluator, device: tor
         case Iota(index) if device.type == "cuda":
             array = along(index, evaluator.shape(node), sizes, device)
             return array.to(TO_TORCH[node.dtype]).expand(evaluator.shape(node)).contiguous()
+        case Constant(value) if value.ndim == 0:  # a copy from the host would wait for the device
+            return torch.full((), value.item(), dtype=TO_TORCH[node.dtype], device=device)
         case Constant(value):
             return tensor_of(value).to(device)
         case _:

@@ -144,7 +144,8 @@ def test_what_is_left_of_a_length_is_natural_within_its_tiles(said):
     said.extents["#t"] = (N + 15) // 16
     assert said.is_natural(N - tile * 16)
     assert not said.is_natural(N - tile * 17)
-    assert not said.is_natural(N - tile * 16 - 1)
+    assert said.is_natural(N - tile * 16 - 1)  # the last tile has a cell
+    assert not said.is_natural(N - tile * 16 - 2)
     assert said.is_natural(-maximum(-16, tile * 16 - N))
 
 

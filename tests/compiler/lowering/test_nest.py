@@ -14,7 +14,7 @@ from noyau.ir.graph import Constant, Gather, Iota, Lookup, Map, Reduce, Select
 from noyau.ir.graph_interpreter import evaluate
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loops import Axis, Call, Fold, Let, Loop, Role, Store
-from noyau.ir.sizes import Binding
+from noyau.ir.sizes import Binding, Demand
 from noyau.ir.walk import every_expression, every_statement
 from tests.nodes import F32, I64, at, given, graph, value, view
 
@@ -350,3 +350,24 @@ def test_what_is_refused(made, message):
     with pytest.raises(UnsupportedError) as caught:
         lower(made, "k")
     assert str(caught.value) == message
+
+
+def test_a_loop_is_cut_within_an_extent_where_a_half_ends():
+    half, n = Dim.of("n") // 2, Dim.of("n")
+    pieces = [value("a", view(at(0)), "x", F32, half), value("b", view(at(0) + half), "x", F32, n - half)]
+    exp = value("exp", Map("exp"), "b", F32, n - half)
+    whole = graph("y", given("x", F32, "n"), *pieces, exp, value("y", Select(0, (Dim.of(0), half)), "a exp", F32, "n"))
+    kernel = lower(whole, "halves")
+    assert loops_of(kernel) == [(0, str(half)), (0, str(n - half))]
+    assert not [e for e in every_expression(kernel.launches[0].body) if isinstance(e, Call) and e.function == "where"]
+    even = replace(
+        whole,
+        demands=(Demand(half, n - half, "equal"),),
+        outputs=("z",),
+        nodes=(
+            *whole.nodes,
+            value("c", view(at(0)), "x", F32, half),
+            value("z", Select(0, (Dim.of(0), half, half * 2)), "a c b", F32, "n"),
+        ),
+    )
+    assert [extent for _, extent in loops_of(lower(even, "even"))] in ([str(half)] * 2, [str(half * 2)])

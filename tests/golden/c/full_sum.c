@@ -46,13 +46,6 @@ enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
 #define NOYAU_LANES
 #endif
 
-static inline int64_t noyau_floor_divide_i64(int64_t a, int64_t b)
-{
-    if (b == -1) return (int64_t)(0 - (uint64_t)a);
-    if (!b) return a;
-    return (int64_t)(a / b - (a % b != 0 && (a < 0) != (b < 0)));
-}
-
 static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -170,7 +163,7 @@ static int64_t full_sum_item_bytes(const int64_t *sizes, int32_t launch)
 {
     const int64_t n = sizes[0];
     switch (launch) {
-        case 0: return noyau_floor_divide_i64(((n + 65535) / 65536) * 8 + n * 4, noyau_maximum_i64((n + 65535) / 65536, 1)) + 1;
+        case 0: return ((((n + 65535) / 65536) * 8 + n * 4) / noyau_maximum_i64((n + 65535) / 65536, 1)) + 1;
         case 1: return ((n + 65535) / 65536) * 8 + 5;
         default: return 0;
     }

@@ -5,15 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import noyau
 from noyau.compiler.lowering.input_layouts import INNER, STRIDED, Layout, Order
 from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.hosts.torch.tensors import array_of
+from noyau.ir.graph import Constant
 from noyau.kernels.programs.generate import Specialization, build, generate
 from noyau.ops.torch import fast_entries
 from noyau.ops.torch.fast_entries import TensorProgram, contract
+from tests.nodes import F32, graph, value, view
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 0.01}
 
@@ -127,3 +130,26 @@ def test_what_follows_from_sizes_alone_is_computed_at_each_call(monkeypatch):
     for _ in range(2):
         torch.testing.assert_close(run(x, w)[0], x.T @ w / 3)
     assert [not graph.inputs for _, graph, *_ in calls].count(True) == 2
+
+
+class Calls(TorchDispatchMode):
+    """Records the names of the operators that torch runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("rows", "copied"), [(2, ["full", "clone"]), (0, [])])
+def test_a_number_is_no_copy_from_the_host(rows, copied):
+    zero = value("zero", Constant(np.float32(0)), "", F32)
+    zeros = graph("zeros", zero, value("zeros", view(), "zero", F32, "n", 3))
+    with Calls() as calls:
+        (result,) = fast_entries._library(torch.device("cpu"), zeros, [], {"n": rows})
+    assert result.shape == (rows, 3)
+    assert not result.any()
+    assert [name for name in calls.names if name in ("full", "clone", "_to_copy", "copy_")] == copied

@@ -18,7 +18,7 @@ from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.sizes import plan
 from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite, rewrite_all, substitute
 
-LEAST, MOST = 640, 8192  # cells of a row that a program keeps together with its sums of columns
+LEAST, MOST = 257, 8192  # cells of a row that a program keeps together with its sums of columns
 PROGRAMS = 132  # that rows are divided among, times the rows that fit SIDE cells: a large GPU runs all of them at once
 SIDE = 8192
 BESIDE = ir.Tile("BESIDE", ir.TilePolicy.SHARING, 2048)  # rows that a program takes in at once, for each sum

@@ -199,6 +199,9 @@ def _of_loops(kernel: ir.Kernel, body: Statements, loops: list[ir.Loop], inner: 
         return replace(kernel, launches=(side_by_side(body),))
     if is_columns(body):
         return columns(kernel, body)
+    deep = any(isinstance(s, ir.Loop) and not gpu_tiles.is_innermost(s) for s in inner) and not walk.folds_in(inner)
+    if deep and len(parts := primitives.apart(inner)) > 1:  # else their own loops would run one after the other
+        return primitives.each(kernel, [primitives.nest(loops, part) for part in parts], _one)
     if walk.folds_in(inner) or any(isinstance(s, ir.Loop) for s in inner):
         return rows(kernel, body) if not _lie_across(loops, inner) else _across(kernel, body, loops, inner)
     if not gpu_tiles.is_innermost(loops[-1]):

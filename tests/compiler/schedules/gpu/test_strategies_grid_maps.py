@@ -14,12 +14,14 @@ from noyau.compiler.schedules.gpu import strategies
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim
-from noyau.ir.graph import View
+from noyau.ir.graph import Map, Select, View
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import TilePolicy
+from noyau.ir.loops import Axis, Loop, TilePolicy
+from noyau.ir.walk import every_statement
 from tests.compiler.schedules.groups import Group, in_order, tile_sizes
 from tests.jobs.check.groups import F32, one_map, swiglu
+from tests.nodes import given, graph, value
 
 ROW = Dim.of("#0")
 
@@ -92,3 +94,15 @@ def test_what_they_have_in_common_is_loaded_once():
 def test_aligned_short_and_few_rows_follow_each_other(rows, columns):
     assert len(on_gpu(lower(normalise(with_bias(rows, columns)), "kernel")).launches) == 1
     assert "i0r" not in printer.together([on_gpu(lower(normalise(with_bias(rows, columns)), "kernel"))])
+
+
+def test_pieces_along_a_middle_axis_have_launches_of_their_own():
+    first, rows = Dim.of("a"), Dim.of("a") + "b"
+    inputs = given("x", F32, "n", "a", "m"), given("y", F32, "n", "b", "m"), given("w", F32, "m")
+    both = value("xy", Select(1, (Dim.of(0), first)), "x y", F32, "n", rows, "m")
+    weights = value("v", View((Dim.of("#2"),)), "w", F32, "n", rows, "m")
+    joined = graph("z", *inputs, both, weights, value("z", Map("add"), "xy v", F32, "n", rows, "m"))
+    launches = check(on_gpu(lower(normalise(joined), "joined"))).launches
+    loops = [s for launch in launches for s in every_statement(launch.body) if isinstance(s, Loop)]
+    assert len(launches) > 1
+    assert not [loop for loop in loops if loop.axis is Axis.SERIAL]
