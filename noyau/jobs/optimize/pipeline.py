@@ -66,11 +66,11 @@ class BindingTiming:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether one more session, at another address, may change the outcome: the interval holds speeds on both sides
-        of AS_FAST_FROM, or the speed-up is near 1, and there are fewer than six openings."""
+        """Whether one more session, at another address, may change the outcome: the speed-up is near 1, and there are
+        fewer than six openings, or the interval holds speeds on both sides of AS_FAST_FROM."""
         one = self.comparison
-        is_near = BORDERLINE_FROM <= one.speedup <= SURE_FROM
-        return one.low < AS_FAST_FROM <= one.high or (is_near and len(one.openings) < FEWEST_PAIRS)
+        sure = len(one.openings) >= FEWEST_PAIRS and not one.low < AS_FAST_FROM <= one.high
+        return BORDERLINE_FROM <= one.speedup <= SURE_FROM and not sure
 
     @property
     def floor_ratio(self) -> float | None:
@@ -81,11 +81,6 @@ class BindingTiming:
     def where(self) -> str:
         """The sizes, `batch=1, sequence=128`, and a mention of cold caches if these decide."""
         return ", ".join(filter(None, [spell(self.sizes), "" if self.comparison is self.hot else "with cold caches"]))
-
-    @property
-    def explanation(self) -> str:
-        """The verdict; if it is AMBIGUOUS, what makes it so."""
-        return "; ".join(filter(None, [str(self), self.comparison.advice]))
 
     def __str__(self) -> str:
         at = f" at {self.where}" if self.where else ""
@@ -188,7 +183,8 @@ def decide(candidate: Candidate, keep: str) -> Candidate:
     loser = losing(candidate.timings) if keep == "faster" else None
     if overall(timing.verdict for timing in candidate.timings) in KEEPS[keep] and loser is None:
         return replace(candidate, kept=True, reason="")
-    return replace(candidate, kept=False, reason=(loser or decider).explanation)
+    decider = loser or decider
+    return replace(candidate, kept=False, reason="; ".join(filter(None, [str(decider), decider.comparison.advice])))
 
 
 Say = Callable[[str], None]

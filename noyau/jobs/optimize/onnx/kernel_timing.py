@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     import onnx
 
 Arrays = Mapping[str, np.ndarray]
-MORE_SESSIONS, SESSION_S, MORE_S = 8, 0.6, 8.0  # further sessions of unsure whole models; seconds of one, and of all
+MORE_SESSIONS, SESSION_S, MORE_S = 4, 0.6, 8.0  # further sessions of unsure whole models; seconds of one, and of all
 Measured = list[BindingTiming | float]  # timings, or the estimated seconds of a scene that would take too long
 
 

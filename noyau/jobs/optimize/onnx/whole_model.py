@@ -3,11 +3,10 @@
 import itertools
 import logging
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from noyau.codegen.plan import PlannedKernel
 from noyau.errors import CheckError, NoyauError, UnsupportedError
@@ -80,7 +79,7 @@ def twin_distance(bench: OnnxBench, arrays: Arrays) -> float | None:
 
 
 log = logging.getLogger("noyau")
-SEARCH_S = 10.0  # for the kernels that make the model slower, until all that may do so are dropped
+ATTEMPTS = 4  # at a model that is not slower, each with fewer kernels, before the original is handed back
 FIRST_LOOK = 1 / 3  # share of a comparison's budget for the look at a file without its library
 LIMIT_S = 30.0  # for all bindings that the user did not ask for
 PATIENCE_S = 300.0  # the timeout of one answer: large models take long to open
@@ -138,63 +137,30 @@ def settle(
     limit_s: float = math.inf,
     say: Say = log.info,
 ) -> FinalModel:
-    """Settle which kernels stay in the model, timed in the scenes. If it is slower in one, or does not run, the kernels
-    with which it is are searched by halves, and dropped."""
+    """Settle which kernels stay in the model, timed in the scenes. If it is slower in one, kernels are dropped, the
+    worst there first, until it is not, or none is left; likewise if it does not run with them."""
     before, candidates = candidates, without_unopenable(bench, candidates)
     reason = next((now.reason for one, now in zip(before, candidates, strict=True) if one.kept and not now.kept), "")
     for worker in bench.workers.workers:
         worker.patience_s = max(worker.patience_s, PATIENCE_S)
-    looks = itertools.count()
-
-    def look(kernels: Sequence[Candidate], *, only_alone: bool = False) -> Trial:
-        say(f"timing the whole model{f' with fewer kernels, {number}' if (number := next(looks)) else ''}")
-        fused = with_kernels(bench, [one.planned for one in kernels], options)
-        is_handed = keep == "all" or _untimed_reason(fused, scenes)
-        fault, loser = ("", None) if is_handed else loss_alone(fused, scenes, limit_s)
-        if fault or only_alone:
-            return Trial(fused, Whole(), fault, loser, is_alone=True)
-        whole = time_whole(fused, scenes, limit_s)
-        return Trial(fused, whole, "" if keep == "all" else loss_of(whole), whole.loser)
-
-    while kept := [one for one in candidates if one.kept]:
-        trial = look(kept)
-        if not (reason := trial.reason):
-            return FinalModel(trial.bench, tuple(candidates), trial.whole)
-        suspects = (suspects_alone(trial.bench, kept) or kept) if trial.is_alone else kept
-        others, end_s = [one for one in kept if one not in suspects], time.monotonic() + SEARCH_S
-        stay = innocents(look, others, suspects, trial, end_s)
-        candidates = drop(candidates, {one.planned.operator: reason for one in suspects if one not in stay})
-    whole = Whole(refused=reason or (bench.activations.fault if candidates else ""))
-    return FinalModel(with_kernels(bench, [], options), tuple(candidates), whole)
-
-
-class Trial(NamedTuple):
-    """The model with some kernels: why it is not handed over, if so, by the timing `loser`; `is_alone`: without its
-    library."""
-
-    bench: OnnxBench
-    whole: Whole
-    reason: str
-    loser: BindingTiming | None
-    is_alone: bool = False
-
-
-def innocents(
-    look: Callable[..., Trial], others: Sequence[Candidate], suspects: Sequence[Candidate], trial: Trial, end_s: float
-) -> list[Candidate]:
-    """The suspects that stay: with them and `others` the model does not lose as in `trial`, which has all of them.
-
-    Halves that gain most at the binding where it loses come first. Whoever is not acquitted by `end_s` goes."""
-    is_over = time.monotonic() > end_s or trial.bench.deadline.passed
-    if len(suspects) == 1 or is_over or not (trial.loser or trial.whole.fault or trial.is_alone):
-        return []
-    order = sorted(suspects, key=lambda one: -gain_s(one, trial.loser.sizes if trial.loser else {}))
-    first, second = order[: (len(order) + 1) // 2], order[(len(order) + 1) // 2 :]
-    if look([*others, *first], only_alone=trial.is_alone).reason:
-        first = innocents(look, others, first, trial, end_s)
-        if not look([*others, *first, *second], only_alone=trial.is_alone).reason:
-            return [*first, *second]
-    return [*first, *innocents(look, [*others, *first], second, trial, end_s)]
+    for attempt in itertools.count():
+        bench = with_kernels(bench, [one.planned for one in candidates if one.kept], options)
+        if bench.library is None:
+            whole = Whole(refused=reason or (bench.activations.fault if candidates else ""))
+            break
+        say("timing the whole model" if not attempt else f"timing the whole model with fewer kernels, {attempt}")
+        guilty, is_handed = [one for one in candidates if one.kept], keep == "all" or _untimed_reason(bench, scenes)
+        reason, loser = ("", None) if is_handed else loss_alone(bench, scenes, limit_s)
+        if reason:
+            guilty = suspects_alone(bench, guilty) or guilty
+        else:
+            whole = time_whole(bench, scenes, limit_s)
+            reason, loser = "" if keep == "all" else loss_of(whole), whole.loser
+        if not reason:
+            break
+        count = 2**attempt if attempt < ATTEMPTS and loser else len(guilty)
+        candidates = without_worst(candidates, count, loser, reason, guilty)
+    return FinalModel(bench, candidates, whole)
 
 
 def without_unopenable(bench: OnnxBench, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
@@ -235,7 +201,7 @@ def loss_of(whole: Whole) -> str:
         return f"the whole model does not run with it: {whole.fault}"
     if not whole.timings:
         return f"the whole model was not timed: {whole.untimed}; --keep all keeps it all the same"
-    return f"the whole model is {whole.loser.explanation}" if whole.loser else ""
+    return f"the whole model is {whole.loser}" if whole.loser else ""
 
 
 def loss_alone(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float) -> tuple[str, BindingTiming | None]:
@@ -252,7 +218,7 @@ def loss_alone(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float
         return "", None
     except NoyauError as error:
         return f"without its library {error}", None
-    return f"without its library the whole model is {loser.explanation}" if loser else "", loser
+    return f"without its library the whole model is {loser}" if loser else "", loser
 
 
 def _is_clear_alone(comparison: Comparison) -> bool:
@@ -266,6 +232,14 @@ def suspects_alone(bench: OnnxBench, kept: Sequence[Candidate]) -> list[Candidat
     own = optimized_operators(bench.original, bench.original.runnable)
     twins = (with_kernels(bench, [one.planned]).fused for one in kept)
     return [one for one, twin in zip(kept, twins, strict=True) if optimized_operators(bench.original, twin) != own]
+
+
+def without_worst(
+    candidates: Sequence[Candidate], count: int, loser: BindingTiming | None, reason: str, guilty: Sequence[Candidate]
+) -> tuple[Candidate, ...]:
+    """Drop `count` of the guilty kernels: the ones that gain least at the binding where the model loses."""
+    worst = sorted(guilty, key=lambda one: gain_s(one, loser.sizes if loser else {}))[:count]
+    return drop(candidates, {one.planned.operator: reason for one in worst})
 
 
 def gain_s(candidate: Candidate, sizes: Mapping[str, int]) -> float:
