@@ -164,7 +164,8 @@ class StreamResult(TextRecord):
         lines = [f"{self.rows} rows in {self.time_s:.2f} s: {facts}"]
         lines += [f"left out: {number} {name}" for name, number in self.counts.items()]
         lines += [skew(self.parts)] if len(self.parts) > 1 else []
-        with np.printoptions(legacy="1.25"):  # numbers without the names of their types
+        # Numbers without the names of their types, as NumPy 1.26 prints them, which knows no legacy of its own.
+        with np.printoptions(legacy="1.25" if np.__version__ >= "2" else False):
             lines += [] if self.value is None else [str(self.value)]
         return "\n".join(lines + ([] if self.output is None else [f"wrote {self.output}"]))
 

@@ -12,13 +12,14 @@ from noyau.compiler.schedules.gpu import tiles
 from noyau.compiler.schedules.gpu.rows import can_share, rows, whole
 from noyau.compiler.schedules.gpu.vectors import Place
 from noyau.compiler.schedules.primitives import Statements, chain, coalesce, drop_unused, minimum, nest, sink, where
+from noyau.dtypes import HALVES
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.sizes import plan
 from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite, rewrite_all, substitute
 
-LEAST, MOST = 257, 8192  # cells of a row that a program keeps together with its sums of columns
+LEAST, MOST = 257, 8192  # cells of a row that a program keeps together with its sums of columns; of halves, least twice
 PROGRAMS = 132  # that rows are divided among, times the rows that fit SIDE cells: a large GPU runs all of them at once
 SIDE = 8192
 BESIDE = ir.Tile("BESIDE", ir.TilePolicy.SHARING, 2048)  # rows that a program takes in at once, for each sum
@@ -111,7 +112,8 @@ def rows_and_columns(kernel: ir.Kernel, both: Both) -> ir.Kernel:
     extent, launches = both.across.extent, list[ir.Launch]()
     fits: ir.Condition = False
     if folds_in(both.of_row):
-        fits = ir.all_of((ir.at_most(Dim.of(LEAST), extent), ir.at_most(extent, Dim.of(MOST))))
+        least = Dim.of(LEAST * 2 if any(buffer.dtype in HALVES for buffer in kernel.buffers) else LEAST)
+        fits = ir.all_of((ir.at_most(least, extent), ir.at_most(extent, Dim.of(MOST))))
     if fits is not False:
         kernel, once = _in_one_pass(kernel, both)
         launches += where(fits, once)

@@ -16,9 +16,10 @@ from noyau.compiler.schedules.gpu import rows_and_columns
 from noyau.compiler.schedules.gpu.rows_and_columns import join_rows_and_columns
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.dtypes import DType
+from noyau.ir.dims import Dim
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Role, TilePolicy
+from noyau.ir.loops import Role, TilePolicy, at_most
 from noyau.kernels.programs.program import program
 from tests.compiler.schedules.groups import tile_sizes
 from tests.judged import Judge
@@ -32,9 +33,9 @@ SIZES = {
 }
 
 
-def gradient(op, ranks):
+def gradient(op, ranks, dtype=DType.F32):
     """The backward graph of a norm by all its inputs."""
-    graph = op.generate("triton", [DType.F32] * len(ranks), ranks).graph
+    graph = op.generate("triton", [dtype] * len(ranks), ranks).graph
     return derive(graph, [node.output for node in graph.inputs]).backward
 
 
@@ -88,6 +89,12 @@ def test_a_row_is_read_once_where_it_fits():
     texts = [triton_printer.together([replace(kernel, launches=(launch,))]) for launch in kernel.launches]
     assert [text.count("tl.load(grad_out") for text in texts[:2]] == [1, 0]
     assert all(launch.when is not None for launch in kernel.launches)
+
+
+@pytest.mark.parametrize(("dtype", "least"), [(DType.F32, 5), (DType.BF16, 10)])
+def test_rows_of_halves_are_kept_from_twice_as_many_cells_on(dtype, least):
+    launch = kernel_of(gradient(nn.rms_norm, [2, 1], dtype)).launches[0]
+    assert repr(at_most(Dim.of(least), Dim.of("n"))) in repr(launch.when)
 
 
 def test_rounds_are_loaded_ahead():
