@@ -117,6 +117,7 @@ class Dim:
 
 DimLike: TypeAlias = int | str | Dim
 Shape: TypeAlias = tuple[Dim, ...]
+_MOST_SPLIT = 3  # maxima and quotients of a Dim that are replaced by their bounds: each doubles the work
 
 
 def shape_of(dims: Iterable[DimLike]) -> Shape:
@@ -140,19 +141,20 @@ def never_negative(dim: Dim, positive: Iterable[str] = ()) -> bool:
     dim = _replace(dim, {name: Dim.of(name) + 1 for name in positive})
     if all(factor > 0 and all(map(_is_natural, monomial)) for monomial, factor in dim.terms):
         return True
-    parts = ((term, atom) for term in dim.terms for atom in term[0] if isinstance(atom, DimOp))
-    return any(all(map(never_negative, _bounds(dim, *term, atom))) for term, atom in parts)
+    parts = [(*term, atom) for term in dim.terms for atom in term[0] if isinstance(atom, DimOp)]
+    bounds = next(filter(None, (_bounds(dim, *each) for each in parts if len(parts) <= _MOST_SPLIT)), ())
+    return bool(bounds) and all(map(never_negative, bounds))
 
 
 def _bounds(dim: Dim, monomial: Monomial, factor: int, atom: DimOp) -> tuple[Dim, ...]:
     """Dims without one atom of a term, such that a Dim is >= 0 where all of them are: with either side of a maximum, or
-    with what a quotient by a number is at most, all times that number."""
+    with what a quotient by a number is at most, all times that number. None for other atoms."""
     at, others, count = monomial.index(atom), dim - Dim(((monomial, factor),)), atom.right.constant or 0
     rest = Dim(((monomial[:at] + monomial[at + 1 :], factor),))
     if atom.kind == "max":
         return others + rest * atom.left, others + rest * atom.right
     is_bound = atom.kind == "floordiv" and factor < 0 < count and never_negative(atom.left) and never_negative(-rest)
-    return (others * count + rest * atom.left if is_bound else Dim.of(-1),)
+    return (others * count + rest * atom.left,) if is_bound else ()
 
 
 def _is_natural(atom: Atom) -> bool:

@@ -159,3 +159,10 @@ def test_shapes():
 
 def test_names_are_found_within_operations():
     assert (maximum("a", Dim.of("b") // "c") + 1).names == {"a", "b", "c"}
+
+
+def test_the_work_of_a_sign_does_not_double_with_each_maximum():
+    whole = Dim.of(0)
+    for number in range(40):
+        whole = whole - maximum(f"a{number}", Dim.of(f"b{number}") // 2)
+    assert not never_negative(whole + "n")
