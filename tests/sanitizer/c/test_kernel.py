@@ -50,7 +50,7 @@ SAID = {
         "out-of-bounds 35: thread 63 of block 0 writes s at 64, which has 64 cells"
     ),
     grid("same_value", "-> out: i32[1]"): (
-        "written-twice 38: thread 1 of block 0 writes out[0], written by thread 0 of block 0 on the same line, the "
+        "written-twice 38: thread 32 of block 0 writes out[0], written by thread 31 of block 0 on the same line, the "
         "same value, and nothing orders them (63 times)"
     ),
     grid("counts_down", "-> out: f32[63]"): (

@@ -11,8 +11,9 @@ import pytest
 
 import noyau
 from noyau.jobs.check.attempts import Budget, attempts
-from noyau.jobs.check.sanitized_runs import by_hand, watch_attempts
+from noyau.jobs.check.sanitized_runs import watch_attempts
 from noyau.ops.op_files import load_ops
+from noyau.sanitizer.routes import KernelCase, watch
 
 FILE = Path(__file__).resolve().parents[3] / "examples" / "defects" / "prange.py"
 MARK = re.compile(r"# defect: ([\w-]+)")
@@ -35,8 +36,11 @@ def seen(op, kernel):
     def inputs(attempt):
         return attempt.make(attempt.sizes)
 
+    def run(attempt, arrays, size):
+        return watch(KernelCase(kernel, attempt.instance, arrays, op.description.reference.constants, size))
+
     some = list(islice(attempts(op, {}, 0, lambda _: True), 12))
-    return watch_attempts(by_hand(kernel, op.description.reference.constants), some, inputs, Budget(1.0))
+    return watch_attempts(run, some, inputs, Budget(1.0))
 
 
 @pytest.mark.parametrize("name", ["total", "positive", "running", "add", "shifted", "long_total", "pairs", "doubled"])

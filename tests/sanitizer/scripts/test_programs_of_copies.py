@@ -137,7 +137,7 @@ def test_copies_that_go_on_are_waited_for_and_counted_cells_are_all_that_is_mean
     assert [str(each) for each in found.errors] == []
     broken = checked(tmp_path, f"#define BAD\n{COPIES}")
     said = {each.kernel: (str(each.kind), each.message) for each in reversed(broken.errors)}
-    goes_on = "reads tile[63], into which the copy by thread 63 of block 0 on line 14 may still go on"
+    goes_on = "reads tile[0, 63], into which the copy by thread 63 of block 0 on line 14 may still go on"
     assert said["sums"][0] == "uninitialised"
     assert goes_on in said["sums"][1]
     assert said["own"][1].startswith("thread 0 of block 0 reads tile[128], into which the copy by thread 0 of block 0")

@@ -278,7 +278,7 @@ def test_each_finding_names_its_kernel_and_what_is_wrong(tmp_path, capfd):
     assert said["prog"][0] == "race"
     assert said["prog"][1].startswith("the host reads m[3], written by thread 3 of block 0 on line 8")
     assert "read by a copy that was not waited for" in messages
-    assert "own[1], read by thread 0 of block 0" in said["reduces_twice"][1]
+    assert "own[32], read by thread 0 of block 0" in said["reduces_twice"][1]
     assert said["adds_late"][0] == "race"
     assert said["counts"][1].startswith("thread 0 of block 1 writes m[0], written by thread 0 of block 0")
     assert "A::counter, written by thread 0 of block 0" in said["shared"][1]
