@@ -218,8 +218,13 @@ def output_errors(path: object) -> Iterator[None]:
 
 def reason_of(error: BaseException) -> str:
     """The reason of an error in one line, without its number and its path, which the message names by itself."""
-    lines = str(getattr(error, "strerror", None) or error).strip().splitlines() or [type(error).__name__]
-    return re.sub(r"^.*\[[Ee]rrno \d+\] ", "", lines[0])  # the texts of pyarrow have such numbers
+    text = getattr(error, "strerror", None) or first_line(error)
+    return re.sub(r"^.*\[[Ee]rrno \d+\] ", "", text)  # the texts of pyarrow have such numbers
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its class."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def warn(message: str, kind: type[Warning] = RuntimeWarning) -> None:

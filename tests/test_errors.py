@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from noyau.errors import OutputError, output_errors, reason_of
+from noyau.errors import OutputError, first_line, output_errors, reason_of
 
 ARROW = "Failed to open local file 'e.csv'. Detail: [errno 13] Permission denied"
 
@@ -32,3 +32,8 @@ def test_what_cannot_be_written_says_why():
     message = r"^a\.json cannot be written: Read-only file system; give a folder"
     with pytest.raises(OutputError, match=message), output_errors("a.json"):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), "a.json")
+
+
+@pytest.mark.parametrize(("error", "line"), [(ValueError("\none\ntwo"), "one"), (KeyError(), "KeyError")])
+def test_an_error_has_a_first_line(error, line):
+    assert first_line(error) == line

@@ -125,10 +125,8 @@ def descend(
         for at in range(extent.constant):
             descend(lowering, space, stores, places, depth + 1, {**outer, variable: Dim.of(at)})
         return
-    equal = [demand for demand in lowering.graph.demands if demand.relation == "equal"]
-    empty = {difference for each in equal for difference in (each.left - each.right, each.right - each.left)}
     for start, end in pairwise([Dim.of(0), *space.cuts.get(variable, ()), extent]):
-        if end - start in empty:
+        if end - start in lowering.empty:
             continue
         inner = LoopScope({variable})
         lowering.scopes.append(inner)

@@ -89,6 +89,8 @@ class Lowering:
     def __init__(self, graph: nodes.Graph, names: Names, buffers: Mapping[str, str]) -> None:
         self.graph, self.names, self.buffers = graph, names, buffers
         self.dependence = dependence(graph)
+        equal = [(demand.left, demand.right) for demand in graph.demands if demand.relation == "equal"]
+        self.empty = {difference for a, b in equal for difference in (a - b, b - a)}  # extents that are 0 by a demand
         self.read = {name for node in graph.nodes for name in node.inputs}
         self.scopes = [LoopScope()]
         self.extents: dict[str, Dim] = {}

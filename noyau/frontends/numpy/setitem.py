@@ -9,13 +9,13 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy import traced_array
 from noyau.frontends.numpy.getitem import Key, flat_places, index_of, is_mask, mask_of, parse, read, resolve_masks
 from noyau.frontends.numpy.masked_arrays import MaskedArray
 from noyau.frontends.numpy.shapes import diagonal, offsets
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import (
     FUNCTIONS,
+    METHODS,
     UFUNCS,
     TracedArray,
     Window,
@@ -272,5 +272,5 @@ enter(FUNCTIONS, _fill_diagonal, _piecewise, _put)
 FUNCTIONS.update({"setitem": setitem, "write": write, "overwritten": overwrite, "putmask": _putmask, "copyto": _copyto})
 FUNCTIONS.update({"scattered": lambda a, plan, value: _scatter(a.tape, TracedArray(a.tape, a.node), plan, value, None)})
 # fill() of a NumPy scalar changes a copy, without effect.
-traced_array.METHODS["fill"] = lambda array, value: None if surely_scalar(array) else setitem(array, Ellipsis, value)
-traced_array.METHODS["put"] = _put
+METHODS["fill"] = lambda array, value: None if surely_scalar(array) else setitem(array, Ellipsis, value)
+METHODS["put"] = _put

@@ -200,13 +200,15 @@ def _import(
 
 def with_columns(model: ModelProto) -> ModelProto:
     """The model with functions in place of operators of tables: kernels read the numbers of their columns, which are
-    attributes, from tensors of the model, and bodies do not. The model itself without any."""
+    attributes, from tensors of the model, and bodies do not. The model itself, not copied, without any."""
+    of_tables = ((at, node) for at, node in enumerate(model.graph.node) if node.domain == "ai.onnx.ml")
+    places = [at for at, node in of_tables if {*_COLUMNS.get(node.op_type, [""])} <= {a.name for a in node.attribute}]
+    if not places:
+        return model
     helper, result, taken = frontend.onnx.helper, deepcopy(model), value_names(model.graph)
     functions: dict[str, FunctionProto] = {}
-    for node in result.graph.node:
-        own, names = {each.name: each for each in node.attribute}, _COLUMNS.get(node.op_type, [""])
-        if node.domain != "ai.onnx.ml" or not own.keys() >= {*names}:
-            continue
+    for node in (result.graph.node[at] for at in places):
+        own, names = {each.name: each for each in node.attribute}, _COLUMNS[node.op_type]
         inner = helper.make_node(node.op_type, ["x"], ["y"], domain=node.domain)
         opsets = [each for each in model.opset_import if each.domain == node.domain]
         new = helper.make_function(frontend.COLUMNS, node.op_type, ["x", *names], ["y"], [inner], opsets)
@@ -220,8 +222,6 @@ def with_columns(model: ModelProto) -> ModelProto:
             taken.add(node.input[-1])
             result.graph.initializer.append(frontend.onnx.numpy_helper.from_array(cells, node.input[-1]))
         node.domain = frontend.COLUMNS
-    if not functions:
-        return model
     result.functions.extend(functions.values())
     result.opset_import.add(domain=frontend.COLUMNS, version=1)
     result.ir_version = max(result.ir_version, FUNCTIONS_SINCE)

@@ -150,3 +150,10 @@ def test_what_surrounds_library_calls_in_functions_is_fused(tmp_path):
     feeds = {"x": np.ones((2, 8), np.float32), "w": np.eye(8, dtype=np.float32)}
     found, wanted = (run(opened.session(model, threads=1), feeds)["y"] for model in (opened.model, proto))
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_model_without_operators_of_tables_is_not_copied(monkeypatch):
+    monkeypatch.setattr(source_model, "deepcopy", None)
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Normalizer", ["y"], ["z"], domain="ai.onnx.ml")]
+    model = helper.make_model(helper.make_graph(nodes, "graph", [], []))
+    assert source_model.with_columns(model) is model

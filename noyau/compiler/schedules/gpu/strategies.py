@@ -264,11 +264,11 @@ def in_levels(kernel: ir.Kernel, loops: list[ir.Loop], inner: Statements) -> tup
             blocks.append(primitives.nest(loops, primitives.drop_unused((*done, *own))))
             done += [replace(let, value=ir.Load(result.name, row, result.dtype)) for let, result in pairs]
             scratch += results
-        elif isinstance(loop := own[0], ir.Let):
-            done.append(loop)
+        elif isinstance(first := own[0], ir.Let):
+            done.append(first)
         else:
-            around = [*loops[:-1], *([replace(loop, body=())] if isinstance(loop, ir.Loop) else []), loops[-1]]
-            last = loop.body if isinstance(loop, ir.Loop) else own
+            around = [*loops[:-1], *([replace(first, body=())] if isinstance(first, ir.Loop) else []), loops[-1]]
+            last = first.body if isinstance(first, ir.Loop) else own
             blocks.append(primitives.nest(around, primitives.drop_unused((*done, *last))))
     return replace(kernel, buffers=(*kernel.buffers, *scratch)), blocks
 

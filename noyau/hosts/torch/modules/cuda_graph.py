@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx
 
+from noyau.errors import first_line
 from noyau.hosts.torch.cuda.device import beside_captures
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.simplification import KNOWN
@@ -126,12 +127,17 @@ class GraphReplay:
     does, except those of the arguments of a backward; `warm`: the calls before it is recorded."""
 
     def __init__(
-        self, known: Known, arguments: Sequence[Any], changed: frozenset[int] = frozenset(), is_guarded: bool = False
+        self,
+        known: Known,
+        arguments: Sequence[Any],
+        changed: frozenset[int] = frozenset(),
+        is_guarded: bool = False,
+        warm: int = WARM,
     ) -> None:
-        self.known, self.changed, self.is_guarded = known, changed, is_guarded
+        self.known, self.changed, self.is_guarded, self.warm = known, changed, is_guarded, warm
         self.places = [at for at, each in enumerate(arguments) if isinstance(each, Tensor)]
         self.before: list[Place] = []
-        self.moving, self.moved, self.warm = set[int](), set[int](), WARM  # so far, and in the last call
+        self.moving, self.moved = set[int](), set[int]()  # so far, and in the last call
         self.calls, self.tries, self.missed, self.misses, self.is_over = 0, 0, 0, 0, not self.places
         self.clock, self.pause = LaunchClock(), -1
         self.recorded: GraphRecording | None = None
@@ -198,7 +204,7 @@ class GraphReplay:
             with beside_captures():
                 self.recorded = record_graph(self.known, arguments, sorted(self.moving), fixed, self.copied)
         except Exception as error:  # noqa: BLE001  of the driver, or of a function that is not for recordings
-            self.drop(next(iter(str(error).splitlines()), type(error).__name__))
+            self.drop(first_line(error))
 
     def copy_held(self, numbers: frozenset[int]) -> None:
         """Have the function recorded anew, with copies of the results that are held, or drop it if these are large."""

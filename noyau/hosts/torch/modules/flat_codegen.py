@@ -353,8 +353,8 @@ class Flat:
         self.text = noting.text.finish()
         known = noting.text.function(self.slowly)
         if self.replays and is_on_gpu(results):
-            known = GraphReplay(known, inputs, changed_arguments(module.graph), not noting.text.is_backward)
-            known.warm += WARM * noting.text.is_backward
+            is_backward, changed = noting.text.is_backward, changed_arguments(module.graph)
+            known = GraphReplay(known, inputs, changed, not is_backward, WARM * (1 + is_backward))
         self.known, self.module = known, None
         return results
 

@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from noyau.codegen.plan import PlannedKernel
 from noyau.compiler.partition.cut import Group
-from noyau.errors import BuildError, FindingKind, InputError
+from noyau.errors import BuildError, FindingKind, InputError, first_line
 from noyau.frontends.torch.tensors import FROM_TORCH, TO_TORCH
 from noyau.hosts.torch.cuda.device import guard, missing_device
 from noyau.hosts.torch.cuda.device_call import DeviceCall
@@ -273,11 +273,6 @@ def _certify(
     except Exception as error:  # noqa: BLE001  errors of torch and of Triton's compiler share no other class
         stays = not isinstance(error, torch.OutOfMemoryError)
         return replace(candidate, reason=f"does not run: {first_line(error)}"), stays
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's message, or its class."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _certificate(kernel: PlannedKernel, source: TracedGraph, device: torch.device, effort: Effort) -> Certificate:

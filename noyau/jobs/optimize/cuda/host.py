@@ -15,7 +15,7 @@ from noyau.codegen.triton import printer as triton_printer
 from noyau.compiler.partition.cut import Partition
 from noyau.compiler.partition.traffic import traffic
 from noyau.compiler.schedules.gpu.strategies import on_gpu, require_no_scatter
-from noyau.errors import CheckError, UnsupportedError
+from noyau.errors import CheckError, UnsupportedError, first_line
 from noyau.hosts.torch.cuda.device import guard
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import groups as modules_groups
@@ -102,7 +102,7 @@ class CudaBench:
             sizes = sizes_of(kernel.groups[0], self.source)
             return self.clock.timing(key, sizes, moved, lambda: self._compare(kernel, part, reads))
         except Exception as error:  # errors of torch and of Triton's compiler share no other class
-            raise CheckError(certificate.first_line(error)) from error
+            raise CheckError(first_line(error)) from error
 
     def _compare(self, kernel: PlannedKernel, part: fx.GraphModule, reads: Sequence[fx.Node]) -> Comparison:
         group, call = kernel.groups[0], cuda_candidates.call_of(kernel, self.source)

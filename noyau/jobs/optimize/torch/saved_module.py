@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 
 from noyau.codegen.language import languages_for
 from noyau.dtypes import DType, of_array
-from noyau.errors import BuildError, InputError, ModelError, NoyauError, UnsupportedError, reason_of, warn
+from noyau.errors import BuildError, InputError, ModelError, NoyauError, UnsupportedError, first_line, reason_of, warn
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.numpy.fast_calls import Argument
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager
@@ -261,8 +261,7 @@ def export(module: torch.nn.Module, args: Sequence[Any], dynamic: bool) -> Expor
             exported = torch.export.export(module, tuple(args), dynamic_shapes=shapes)
             exported = exported.run_decompositions({})
     except Exception as error:
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        message = f"torch cannot export {type(module).__name__}, so it cannot be saved: {first}"
+        message = f"torch cannot export {type(module).__name__}, so it cannot be saved: {first_line(error)}"
         raise UnsupportedError(message) from error
     names = {spec.target for spec in exported.graph_signature.input_specs if spec.kind.name != "USER_INPUT"}
     every = {**exported.state_dict, **exported.constants}

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 from noyau.codegen.triton.row_attention import RowAttention
 from noyau.codegen.triton.row_products import FORMS, MOST_ROWS, RowProducts, WeightForm
 from noyau.dtypes import DType
-from noyau.errors import CheckError, InputError, NoyauError
+from noyau.errors import CheckError, InputError, NoyauError, first_line
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import beside_captures, guard
 from noyau.hosts.torch.cuda.guarded_memory import Room, answers
@@ -197,7 +197,7 @@ class TorchWeightStage:
             with torch.no_grad(), guard(*gpus or [CPU]), beside_captures(), torch.random.fork_rng(devices=gpus):
                 return self._run()
         except (NoyauError, torch.OutOfMemoryError) as error:
-            return self._result({}, str(error).splitlines()[0])
+            return self._result({}, first_line(error))
 
     def _run(self) -> FewBits:
         device = next((each.device for each in self.arguments if isinstance(each, Tensor) and each.is_cuda), CPU)
@@ -288,9 +288,8 @@ class TorchWeightStage:
             certify(packed, rows, family)
             timing = self.clock(lambda: family.plain(rows), lambda: packed(rows, operands))
         except Exception as error:  # noqa: BLE001  errors of Triton's compiler share no other class
-            line = next(iter(str(error).splitlines()), type(error).__name__)
             fault = "is wrong" if isinstance(error, CheckError) else "does not run"
-            return weight_choice.Trial(form, reason=f"{fault}: {line}")
+            return weight_choice.Trial(form, reason=f"{fault}: {first_line(error)}")
         timings = (BindingTiming({"rows": packed.products.rows}, timing),)
         return weight_choice.Trial(form, timings, (timing.before_median_s,), reason=weight_choice.trial_loss(timings))
 

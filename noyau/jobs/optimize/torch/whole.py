@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from noyau.errors import UnsupportedError
+from noyau.errors import UnsupportedError, first_line
 from noyau.hosts.torch.cuda.tensor_rotation import shares_memory
 from noyau.jobs.profile.record import Wall
 from noyau.jobs.profile.torch_wall import measure_wall
@@ -105,7 +105,7 @@ class JudgedGraph:
             self.run = rival if loses(whole) else run
             self.tell(words)
         except Exception as error:  # the graph's own run reports it, or there is no memory for a second run
-            self.tell(f"not timed as a whole: {next(iter(str(error).splitlines()), type(error).__name__)}")
+            self.tell(f"not timed as a whole: {first_line(error)}")
             log.debug("a graph was not timed as a whole", exc_info=True)
         finally:
             del self.rival, self.again  # they keep the graph alive

@@ -191,8 +191,7 @@ def test_what_is_held_in_every_call_is_copied_and_the_rest_stays_lent(lent):
 
 def test_what_forward_saves_at_new_addresses_until_it_is_recorded_is_not_copied(recorded):
     cache, saved = CACHE.clone(), [torch.full((3,), 1.0 + number) for number in range(WARM + 2)]
-    run = GraphReplay(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
-    run.warm = 2 * WARM
+    run = GraphReplay(known, [CACHE, WEIGHT, CACHE], frozenset({2}), warm=2 * WARM)
     for number in range(2 * WARM + 3):
         at = min(number, WARM + 1)
         assert run([saved[at], WEIGHT, cache])[0][0].item() == 2.0 * (1 + at) + number + 1
